@@ -1,0 +1,34 @@
+# Every target sets itself up: a virtual environment in .venv, the package and its tools, pinned by constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test check bench docs clean
+
+demo: $(STAMP)  ## three readings of the algorithm on a1a, and a figure in demo/
+	$(BIN)/danl compare a1a --methods danl-paper,danl-masked,newton-zero --regions 4 --policy coverage:psi=3 \
+	    --alpha 1e-3 --init fedavg:rounds=10 --rounds 100 --reference --out demo --force
+
+test: check  ## everything: lint, types, links, tests
+	$(BIN)/python -m pytest
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_docs.py
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP)
+	$(BIN)/python -m pytest -q tests/test_docs.py
+
+clean:
+	rm -rf .venv demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "danl needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": set PYTHON=python3.11 (or newer)")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $(STAMP)

@@ -1,0 +1,94 @@
+"""danl: Newton-type learning across machines that differ in data, speed and memory.
+
+A server and N workers fit a model together; the Hessian is exchanged rarely, and in each round every worker trains only
+the regions of the model it can afford.
+
+    import danl
+
+    data = danl.load_dataset("a1a")
+    shards = danl.partition(data.X, data.y, workers=10, seed=0)
+    problem = danl.Problem(shards, loss="logistic", alpha=1e-3)
+    result = danl.solve(problem, regions=4, policy=danl.policies.Coverage(psi=3))
+
+Names are imported when they are first used, so that `import danl` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from danl._version import __version__
+
+if TYPE_CHECKING:
+    from danl import engines, methods, objectives, policies
+    from danl.data import Dataset, Shard, load_dataset, partition
+    from danl.errors import InputError
+    from danl.figures import plot_histories
+    from danl.history import History, Row
+    from danl.policies import Profile
+    from danl.problem import Problem
+    from danl.regions import Regions
+    from danl.result import Result
+    from danl.solver import Reference, reference_optimum, solve
+    from danl.theory import Certificate, certify
+
+_HOMES = {
+    "Certificate": "danl.theory",
+    "Dataset": "danl.data",
+    "History": "danl.history",
+    "InputError": "danl.errors",
+    "Problem": "danl.problem",
+    "Profile": "danl.policies",
+    "Reference": "danl.solver",
+    "Regions": "danl.regions",
+    "Result": "danl.result",
+    "Row": "danl.history",
+    "Shard": "danl.data",
+    "certify": "danl.theory",
+    "load_dataset": "danl.data",
+    "partition": "danl.data",
+    "plot_histories": "danl.figures",
+    "reference_optimum": "danl.solver",
+    "solve": "danl.solver",
+}
+_MODULES = ("engines", "methods", "objectives", "policies")
+
+__all__ = [
+    "Certificate",
+    "Dataset",
+    "History",
+    "InputError",
+    "Problem",
+    "Profile",
+    "Reference",
+    "Regions",
+    "Result",
+    "Row",
+    "Shard",
+    "__version__",
+    "certify",
+    "engines",
+    "load_dataset",
+    "methods",
+    "objectives",
+    "partition",
+    "plot_histories",
+    "policies",
+    "reference_optimum",
+    "solve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"danl.{name}")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value  # next time without this detour
+        return value
+    raise AttributeError(f"module 'danl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,77 @@
+"""How replies become the server's averages: sums over workers in the order of their numbers.
+
+The order of arrival never matters: every sum runs over sorted worker numbers, so the same replies give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar, cast
+
+import numpy as np
+
+from danl.core.messages import Array, GradientReply, HessianReply, LossReply, Mask, ModelReply, Replies, unpack
+
+R = TypeVar("R")
+
+
+def of_kind(replies: Replies, kind: type[R]) -> dict[int, R]:
+    """The replies by worker, in the order of worker numbers, all checked to be of one kind."""
+    ordered = {worker: replies.received[worker] for worker in sorted(replies.received)}
+    for worker, reply in ordered.items():
+        if not isinstance(reply, kind):
+            raise TypeError(f"worker {worker} answered with {type(reply).__name__}, expected {kind.__name__}")
+    return cast(dict[int, R], ordered)
+
+
+def shares(weights: Array, present: Mapping[int, object]) -> dict[int, float]:
+    """weight_i of the workers that answered, renormalised to sum to 1 among them."""
+    if len(present) == len(weights):
+        return {worker: float(weights[worker]) for worker in present}
+    total = float(sum(weights[worker] for worker in present))
+    return {worker: float(weights[worker]) / total for worker in present}
+
+
+def mean_hessian(replies: Mapping[int, HessianReply], weights: Array, d: int) -> Array:
+    """Pi = sum_i weight_i Hess F_i (line 5)."""
+    share = shares(weights, replies)
+    packed = np.zeros(d * (d + 1) // 2)
+    for worker, reply in replies.items():
+        packed += share[worker] * reply.packed_hessian
+    return unpack(packed, d)
+
+
+def mean_gradient(replies: Mapping[int, HessianReply] | Mapping[int, GradientReply], weights: Array, d: int) -> Array:
+    """sum_i weight_i grad F_i of unmasked replies (line 7)."""
+    share = shares(weights, replies)
+    gradient = np.zeros(d)
+    for worker, reply in replies.items():
+        gradient += share[worker] * (reply.gradient if isinstance(reply, HessianReply) else reply.fragment)
+    return gradient
+
+
+def mean_loss(replies: Mapping[int, HessianReply | GradientReply | LossReply | ModelReply], weights: Array) -> float:
+    """sum_i weight_i F_i."""
+    share = shares(weights, replies)
+    return float(sum(share[worker] * reply.loss for worker, reply in replies.items()))
+
+
+def mean_model(replies: Mapping[int, ModelReply], weights: Array, d: int) -> Array:
+    """sum_i weight_i w_i (FedAvg)."""
+    share = shares(weights, replies)
+    w = np.zeros(d)
+    for worker, reply in replies.items():
+        w += share[worker] * reply.w
+    return w
+
+
+def trained_pairs(replies: Replies, n_workers: int, n_regions: int) -> Mask:
+    """Which (worker, region) pairs sent something to learn from: the masks that came back, as an (N, Q) array."""
+    masks = np.zeros((n_workers, n_regions), dtype=bool)
+    for worker, reply in replies.received.items():
+        match reply:
+            case GradientReply(mask=mask) if mask is not None:
+                masks[worker] = mask
+            case HessianReply() | GradientReply() | ModelReply():
+                masks[worker] = True
+    return masks

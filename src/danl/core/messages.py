@@ -1,0 +1,198 @@
+"""Tasks the server sends and replies the workers give: plain frozen records of arrays and numbers.
+
+Bytes are counted on these records (`payload_bytes`): 8 for every float64, the half of a symmetric Hessian with its
+diagonal, one bit per region for a mask (rounded up to a byte). The number of the exchange, the worker's number and
+whatever framing an engine adds are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Submodel = Literal["pruned", "full"]
+FailureKind = Literal["timeout", "died", "refused", "invalid", "error"]
+
+
+# Tasks: from the server to one worker.
+
+
+@dataclass(frozen=True)
+class HessianTask:
+    """Send gradient, Hessian and loss at w (Algorithm 1, lines 2-4)."""
+
+    exchange: int
+    w: Array
+    batch_size: int | None = None
+    hessian_batch: int | None = None
+
+
+@dataclass(frozen=True)
+class GradientTask:
+    """Send the gradient on the regions of a mask (Algorithm 1, lines 11-14).
+
+    `mask` holds the regions the server planned; None means all of them, or, with `choose`, that the worker asks its
+    own policy M(w, i) for round `round`. With submodel="pruned" the gradient is evaluated at w * mask, else at w.
+    """
+
+    exchange: int
+    w: Array
+    mask: Mask | None = None
+    choose: bool = False
+    round: int = 0
+    submodel: Submodel = "full"
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class LossTask:
+    """Send the loss at w."""
+
+    exchange: int
+    w: Array
+
+
+@dataclass(frozen=True)
+class LocalStepsTask:
+    """Take gradient steps from w on the own shard and send the model reached (FedAvg)."""
+
+    exchange: int
+    w: Array
+    steps: int
+    learning_rate: float
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class SmoothnessTask:
+    """Send the Lipschitz constant of the local gradient: what a first-order method needs for its step."""
+
+    exchange: int
+
+
+Task = HessianTask | GradientTask | LossTask | LocalStepsTask | SmoothnessTask
+
+
+# Replies: from one worker to the server.
+
+
+@dataclass(frozen=True)
+class HessianReply:
+    """Gradient and loss at w, and the upper triangle of the Hessian, row by row (see `pack`)."""
+
+    worker: int
+    exchange: int
+    gradient: Array
+    packed_hessian: Array
+    loss: float
+
+
+@dataclass(frozen=True)
+class GradientReply:
+    """The gradient's entries on the coordinates of the mask, in increasing order; mask None: on all of them."""
+
+    worker: int
+    exchange: int
+    mask: Mask | None
+    fragment: Array
+    loss: float
+
+
+@dataclass(frozen=True)
+class LossReply:
+    """The loss at the task's model."""
+
+    worker: int
+    exchange: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class ModelReply:
+    """The model the local steps ended at, and the loss where they started."""
+
+    worker: int
+    exchange: int
+    w: Array
+    loss: float
+
+
+@dataclass(frozen=True)
+class SmoothnessReply:
+    """The Lipschitz constant of the local gradient."""
+
+    worker: int
+    exchange: int
+    smoothness: float
+
+
+Reply = HessianReply | GradientReply | LossReply | ModelReply | SmoothnessReply
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A worker that did not answer: which, how, and what is known about it."""
+
+    worker: int
+    kind: FailureKind
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One trip: a kind for the record and a task for every worker that takes part."""
+
+    kind: str
+    tasks: Mapping[int, Task]
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What came back: replies and failures by worker."""
+
+    received: Mapping[int, Reply] = field(default_factory=dict)
+    failures: Mapping[int, Failure] = field(default_factory=dict)
+
+
+def pack(symmetric: Array) -> Array:
+    """The upper triangle of a symmetric matrix, row by row: d (d + 1) / 2 numbers."""
+    return symmetric[np.triu_indices(symmetric.shape[0])]
+
+
+def unpack(packed: Array, d: int) -> Array:
+    """The symmetric matrix whose upper triangle `pack` gave."""
+    matrix = np.empty((d, d))
+    rows, columns = np.triu_indices(d)
+    matrix[rows, columns] = packed
+    matrix[columns, rows] = packed
+    return matrix
+
+
+def payload_bytes(message: Task | Reply) -> int:
+    """What a task or a reply weighs on the wire, by the rules at the top of this file."""
+    match message:
+        case HessianTask(w=w) | LossTask(w=w) | LocalStepsTask(w=w):
+            return w.nbytes
+        case GradientTask(w=w, mask=mask):
+            return w.nbytes + mask_bytes(mask)
+        case SmoothnessTask():
+            return 0
+        case HessianReply(gradient=gradient, packed_hessian=packed):
+            return gradient.nbytes + packed.nbytes + 8
+        case GradientReply(mask=mask, fragment=fragment):
+            return fragment.nbytes + mask_bytes(mask) + 8
+        case ModelReply(w=w):
+            return w.nbytes + 8
+        case LossReply() | SmoothnessReply():
+            return 8
+
+
+def mask_bytes(mask: Mask | None) -> int:
+    """A bit per region, rounded up to whole bytes; nothing where no mask is sent."""
+    return 0 if mask is None else -(-mask.size // 8)

@@ -1,0 +1,16 @@
+"""Random streams that are a function of the seed and of what they are for.
+
+Every draw of a run comes from a generator made anew from (seed, purpose, key): the mini-batch of worker i in exchange k,
+the masks of round t. Nothing has to be stored to resume or replay a run, and a worker that restarts has lost nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, PLANNED_MASKS, WORKER_MASK = range(5)
+
+
+def stream(seed: int, purpose: int, *key: int) -> np.random.Generator:
+    """The generator for one purpose and key (worker, exchange, round) of the run with this seed."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose, *key)))

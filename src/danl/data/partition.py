@@ -1,0 +1,379 @@
+"""Dividing rows among workers, and what one worker then holds.
+
+How rows are divided decides how hard a federated problem is: even shards are nearly interchangeable, shards
+sorted by label are as different as they can be, and real sites lie in between. Every scheme puts each row
+into exactly one shard and leaves no worker without a row, so that the objective over the shards is always
+the one over all rows.
+
+Data enter the library here (or through `danl.data.dataset`, which shares `check_rows`): past this border
+every X is CSR or dense float64 and every entry is finite.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from danl.errors import InputError, bad_argument
+from danl.spec import SpecValue, parse_spec, unknown_name
+
+Rows = NDArray[np.intp]
+
+_QUANTILE_BINS = 10  # a target with more distinct values than this is binned to get labels
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """The rows of one worker; `partition` makes them, `Shard.of` checks rows that came another way.
+
+    Attributes
+    ----------
+    X
+        CSR matrix or dense array, float64, one row an example.
+    y
+        Targets, float64.
+    weights
+        Weight of each row, or None when all count the same.
+    rows
+        Where each row was in the data that were divided.
+    name
+        ``"worker-3"``, or the site's id.
+    """
+
+    X: Any = field(repr=False)
+    y: NDArray[np.float64] = field(repr=False)
+    weights: NDArray[np.float64] | None = field(repr=False)
+    rows: Rows = field(repr=False)
+    name: str
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        y: ArrayLike,
+        *,
+        weights: ArrayLike | None = None,
+        rows: ArrayLike | None = None,
+        name: str = "worker-0",
+    ) -> Shard:
+        """Make a shard from a worker's own rows, with the checks that `partition` makes."""
+        X, targets, row_weights = check_rows(X, y, weights)
+        indices = np.arange(len(targets)) if rows is None else np.asarray(rows, dtype=np.intp)
+        if indices.shape != targets.shape:
+            raise InputError(
+                f"rows: found {indices.shape}, must have one index for each of the {len(targets)} rows"
+            )
+        return cls(X, targets, row_weights, indices, name)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.y)
+
+    @property
+    def total_weight(self) -> float:
+        """The number of rows, or the sum of their weights."""
+        return float(self.n_rows) if self.weights is None else float(self.weights.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory the shard takes, index arrays included."""
+        parts = [self.X.data, self.X.indices, self.X.indptr] if sparse.issparse(self.X) else [self.X]
+        parts += [self.y, self.rows] if self.weights is None else [self.y, self.rows, self.weights]
+        return sum(int(part.nbytes) for part in parts)
+
+
+def check_rows(
+    X: Any,
+    y: ArrayLike,
+    weights: ArrayLike | None = None,
+    *,
+    feature_names: Sequence[str] | None = None,
+) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return X as CSR or dense float64 and y and weights as float64, or say which entry is wrong.
+
+    Entries must be finite, lengths must agree, weights must not be negative nor all zero.
+    """
+    X = _as_matrix(X)
+    targets = _as_vector("y", y, X.shape[0])
+    row_weights = None if weights is None else _as_vector("weights", weights, X.shape[0])
+    entry = _first_not_finite(X)
+    if entry is not None:
+        row, column, value = entry
+        where = f"{column} (counted from 0)" if feature_names is None else repr(feature_names[column])
+        raise bad_argument(
+            f"X[{row}, {column}]",
+            value,
+            "a finite number",
+            f"it is in row {row} (counted from 0), column {where}: fill it in or drop the row",
+        )
+    for name, vector in (("y", targets), ("weights", row_weights)):
+        if vector is not None and not np.isfinite(vector).all():
+            row = int(np.flatnonzero(~np.isfinite(vector))[0])
+            raise bad_argument(
+                f"{name}[{row}]",
+                float(vector[row]),
+                "a finite number",
+                f"it is in row {row} (counted from 0): fill it in or drop the row",
+            )
+    if row_weights is not None:
+        if (row_weights < 0).any():
+            row = int(np.flatnonzero(row_weights < 0)[0])
+            raise bad_argument(
+                f"weights[{row}]",
+                float(row_weights[row]),
+                "0 or more",
+                f"it is in row {row} (counted from 0)",
+            )
+        if not row_weights.any():
+            raise InputError(f"weights: all {len(row_weights)} are 0; at least one row must count")
+    return X, targets, row_weights
+
+
+def partition(
+    X: Any,
+    y: ArrayLike,
+    *,
+    workers: int | None = None,
+    scheme: str = "iid",
+    seed: int | np.random.Generator = 0,
+    weights: ArrayLike | None = None,
+    sites: ArrayLike | None = None,
+    alpha: float | None = None,
+    shuffle: float | None = None,
+) -> list[Shard]:
+    """Divide the rows among workers; every row goes to exactly one, and every worker gets a row.
+
+    Parameters
+    ----------
+    X, y
+        The rows: sparse or dense, and their targets.
+    workers
+        How many shards; with ``scheme="site"`` it may be left out.
+    scheme
+        ``"iid"``: shuffled, as even as possible.
+        ``"sorted"``: by label, as even as possible, the share `shuffle` of the rows dealt at random.
+        ``"dirichlet"``: each label's rows in shares drawn from Dirichlet(`alpha`); small means skewed.
+        A target with more than ten distinct values is cut into ten quantile bins that act as labels.
+        ``"quantity"``: shuffled, with sizes drawn from Dirichlet(`alpha`).
+        ``"site"``: one shard for each distinct id in `sites`, in sorted order.
+        Options may stand in the text: ``"dirichlet:alpha=0.5"``, ``"sorted:shuffle=0.2"``.
+    seed
+        An integer or a Generator; the same seed gives the same shards.
+    weights
+        Weight of each row.
+    sites
+        Site of each row; only ``scheme="site"`` looks at it.
+    alpha
+        Concentration for ``"dirichlet"`` (0.5 unless given) and ``"quantity"`` (1.0).
+    shuffle
+        Share of the rows dealt at random by ``"sorted"`` (0 unless given).
+    """
+    X, targets, row_weights = check_rows(X, y, weights)
+    name, options = parse_spec(scheme, argument="scheme")
+    for option, value in (("alpha", alpha), ("shuffle", shuffle)):
+        if value is not None and option in options:
+            raise bad_argument(option, value, f"given once, not also in scheme={scheme!r}")
+        if value is not None:
+            options[option] = value
+    if name not in _SCHEMES and name != "site":
+        raise unknown_name("scheme", name, (*_SCHEMES, "site"))
+    if name == "site":
+        _check_options(name, options, {})
+        groups, names = _by_site(sites, len(targets), workers)
+    else:
+        divide, defaults = _SCHEMES[name]
+        _check_options(name, options, defaults)
+        count = _check_workers(workers, len(targets))
+        groups = divide(targets, count, _generator(seed), **(defaults | options))
+        _fill_empty(groups)
+        names = [f"worker-{index}" for index in range(count)]
+    return [
+        _shard(X, targets, row_weights, np.sort(rows), each) for rows, each in zip(groups, names, strict=True)
+    ]
+
+
+def _shard(
+    X: Any, y: NDArray[np.float64], weights: NDArray[np.float64] | None, rows: Rows, name: str
+) -> Shard:
+    own = None if weights is None else weights[rows]
+    if own is not None and not own.any():
+        raise InputError(
+            f"weights: all {len(rows)} rows of shard {name!r} have weight 0; every shard needs a row that "
+            "counts: drop the rows with weight 0, or use fewer workers or another seed"
+        )
+    return Shard(X[rows], y[rows], own, rows, name)
+
+
+# --- the schemes: (y, workers, rng, options) -> one array of row numbers for each worker ---
+
+
+def _iid(y: NDArray[np.float64], workers: int, rng: np.random.Generator) -> list[Rows]:
+    return np.array_split(rng.permutation(len(y)), workers)
+
+
+def _sorted(y: NDArray[np.float64], workers: int, rng: np.random.Generator, *, shuffle: float) -> list[Rows]:
+    if not 0 <= shuffle <= 1:
+        raise bad_argument("shuffle", shuffle, "between 0 and 1, the share of the rows dealt at random")
+    order = rng.permutation(len(y))
+    dealt, kept = np.split(order, [round(shuffle * len(y))])
+    kept = np.sort(kept)
+    by_label = np.array_split(kept[np.argsort(y[kept], kind="stable")], workers)
+    # The larger pieces come first in one and last in the other, which keeps the sums even.
+    at_random = reversed(np.array_split(dealt, workers))
+    return [np.concatenate(pieces) for pieces in zip(by_label, at_random, strict=True)]
+
+
+def _dirichlet(y: NDArray[np.float64], workers: int, rng: np.random.Generator, *, alpha: float) -> list[Rows]:
+    labels = _label_bins(y)
+    pieces: list[list[Rows]] = [[] for _ in range(workers)]
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        for piece, part in zip(pieces, _split_by_shares(rows, workers, alpha, rng), strict=True):
+            piece.append(part)
+    return [np.concatenate(piece) for piece in pieces]
+
+
+def _quantity(y: NDArray[np.float64], workers: int, rng: np.random.Generator, *, alpha: float) -> list[Rows]:
+    return _split_by_shares(rng.permutation(len(y)), workers, alpha, rng)
+
+
+_SCHEMES: dict[str, tuple[Callable[..., list[Rows]], dict[str, SpecValue]]] = {
+    "iid": (_iid, {}),
+    "sorted": (_sorted, {"shuffle": 0.0}),
+    "dirichlet": (_dirichlet, {"alpha": 0.5}),
+    "quantity": (_quantity, {"alpha": 1.0}),
+}
+
+
+def _split_by_shares(rows: Rows, workers: int, alpha: float, rng: np.random.Generator) -> list[Rows]:
+    if not (0 < alpha < math.inf):
+        raise bad_argument("alpha", alpha, "a number above 0; small means uneven, large means even")
+    shares = rng.dirichlet(np.full(workers, float(alpha)))
+    if not np.isfinite(shares).all():  # alpha so small that numpy's draw underflows: one takes all
+        shares = np.eye(workers)[rng.integers(workers)]
+    cuts = np.rint(np.cumsum(shares)[:-1] * len(rows)).astype(np.intp)
+    return np.split(rows, cuts)
+
+
+def _label_bins(y: NDArray[np.float64]) -> NDArray[Any]:
+    if len(np.unique(y)) <= _QUANTILE_BINS:
+        return y
+    inner = np.quantile(y, np.linspace(0, 1, _QUANTILE_BINS + 1)[1:-1])
+    return np.searchsorted(inner, y, side="right")
+
+
+def _fill_empty(groups: list[Rows]) -> None:
+    """Give every worker without rows one from the worker that then has the most, in place."""
+    sizes = np.array([len(rows) for rows in groups])
+    for empty in np.flatnonzero(sizes == 0):
+        largest = int(np.argmax(sizes))
+        groups[empty], groups[largest] = groups[largest][-1:], groups[largest][:-1]
+        sizes[empty], sizes[largest] = 1, sizes[largest] - 1
+
+
+def _by_site(sites: ArrayLike | None, n_rows: int, workers: int | None) -> tuple[list[Rows], list[str]]:
+    if sites is None:
+        raise bad_argument("sites", None, "the site of each row", "pass sites=, or another scheme")
+    column = np.asarray(sites)
+    if column.shape != (n_rows,):
+        raise InputError(f"sites: must have one id for each of the {n_rows} rows, found shape {column.shape}")
+    missing = [row for row, each in enumerate(column.tolist()) if each is None or each != each or each == ""]
+    if missing:
+        raise bad_argument(f"sites[{missing[0]}]", column[missing[0]], "the id of a site, not missing")
+    try:
+        ids, inverse = np.unique(column, return_inverse=True)
+    except TypeError as error:
+        raise InputError(f"sites: ids must all be numbers or all be text ({error})") from error
+    if workers is not None and workers != len(ids):
+        raise bad_argument("workers", workers, f"{len(ids)}, the number of sites", "or leave it out")
+    by_site = np.argsort(inverse, kind="stable")
+    groups = np.split(by_site, np.cumsum(np.bincount(inverse))[:-1])
+    return groups, [str(each) for each in ids.tolist()]
+
+
+# --- the border: what comes in ---
+
+
+def _check_options(scheme: str, options: dict[str, SpecValue], defaults: dict[str, SpecValue]) -> None:
+    for option, value in options.items():
+        if option not in defaults:
+            takes = f"takes {', '.join(defaults)}" if defaults else "takes no options"
+            raise InputError(f"{option}={value!r}: is not an option of scheme {scheme!r}, which {takes}")
+        if isinstance(value, bool | str) or not isinstance(value, int | float | np.number):
+            raise bad_argument(option, value, "a number")
+
+
+def _check_workers(workers: int | None, n_rows: int) -> int:
+    rule = f"between 1 and {n_rows}, the number of rows"
+    try:
+        count = operator.index(workers)  # type: ignore[arg-type]
+    except TypeError:
+        raise bad_argument("workers", workers, f"a whole number {rule}") from None
+    if isinstance(workers, bool) or not 1 <= count <= n_rows:
+        next_step = "lower workers or bring more data" if count > n_rows else ""
+        raise bad_argument("workers", workers, rule, next_step)
+    return count
+
+
+def _generator(seed: int | np.random.Generator) -> np.random.Generator:
+    if isinstance(seed, np.random.Generator):
+        return seed
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise bad_argument("seed", seed, "a whole number, 0 or more, or a numpy Generator")
+    return np.random.default_rng(int(seed))
+
+
+def _as_matrix(X: Any) -> Any:
+    rule = "a matrix of real numbers, sparse or dense, one row an example"
+    if not sparse.issparse(X):
+        X = np.asarray(X)
+    if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
+        raise InputError(f"X: must be {rule}; found shape {X.shape}")
+    if X.dtype.kind not in "biufO":
+        raise InputError(f"X: must be {rule}; found entries of type {X.dtype}")
+    if sparse.issparse(X):
+        X = sparse.csr_matrix(X, dtype=np.float64)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        return X
+    try:
+        return np.ascontiguousarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"X: must be {rule}; {error}") from error
+
+
+def _as_vector(name: str, values: ArrayLike, n_rows: int) -> NDArray[np.float64]:
+    vector = np.asarray(values)
+    if vector.shape != (n_rows,):
+        raise InputError(
+            f"{name}: must have one entry for each of the {n_rows} rows of X; found shape {vector.shape}"
+        )
+    try:
+        if vector.dtype.kind not in "biufO":
+            raise TypeError(f"found entries of type {vector.dtype}")
+        return np.ascontiguousarray(vector, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name}: must hold numbers; {error}; danl.load_dataset turns two labels into 0 and 1"
+        ) from error
+
+
+def _first_not_finite(X: Any) -> tuple[int, int, float] | None:
+    entries = X.data if sparse.issparse(X) else X
+    finite = np.isfinite(entries)
+    if finite.all():
+        return None
+    position = int(np.argmin(finite))  # in a dense X, the position in the flattened matrix
+    if not sparse.issparse(X):
+        row, column = divmod(position, X.shape[1])
+        return row, column, float(X[row, column])
+    row = int(np.searchsorted(X.indptr, position, side="right")) - 1
+    return row, int(X.indices[position]), float(X.data[position])

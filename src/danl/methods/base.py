@@ -1,0 +1,93 @@
+"""What a method is: three pure functions, and the loop around them belongs to `danl.solve`.
+
+    begin(setup)                    -> state            before anything is sent
+    plan(state, setup, turn)        -> exchange         which task goes to which worker
+    absorb(state, replies, setup)   -> (state, info)    how the replies move the state
+
+State is carried from exchange to exchange; info is recorded and never read again. A state is plain data, so a run can
+be stopped after any exchange and taken up again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from danl.core.messages import Array, Exchange, Replies
+from danl.policies.base import PlannedPolicy, Setting, WorkerPolicy
+from danl.regions import IntArray, Regions
+
+Status = Literal["converged", "max_rounds", "diverged", "quorum_lost", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a method knows of the problem: sizes, weights and settings, never data."""
+
+    w0: Array
+    weights: Array  # weight_i of every worker in the objective, sums to 1
+    strong_convexity: float
+    regions: Regions
+    policy: PlannedPolicy | WorkerPolicy
+    setting: Setting
+    seed: int
+    tol: float
+
+    @property
+    def n_workers(self) -> int:
+        return len(self.weights)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.w0)
+
+    def everyone(self) -> range:
+        """The numbers of all workers."""
+        return range(self.n_workers)
+
+
+class State(Protocol):
+    """What the loop reads of a method's state; the rest is the method's own."""
+
+    @property
+    def w(self) -> Array: ...
+    @property
+    def status(self) -> Status | None: ...
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the loop knows when an exchange is planned."""
+
+    exchange: int  # how many exchanges there were before this one, of whatever kind
+    staleness: IntArray  # (N, Q): for how many rounds each (worker, region) has gone untrained
+
+
+@dataclass(frozen=True)
+class Info:
+    """What an exchange showed, for the record and for the stopping rule.
+
+    `grad_norm` is the norm of the gradient the method acted on. Where every worker sent all of it for the model at
+    hand, the method itself compares it with `tol`; where it is an estimate from memory, the loop has it checked by
+    the workers before it says "converged".
+    """
+
+    grad_norm: float = np.nan
+
+
+S = TypeVar("S", bound=State)
+
+
+class Method(Protocol[S]):
+    """The interface of a method; implement it to bring your own."""
+
+    @property
+    def name(self) -> str: ...
+    def begin(self, setup: Setup) -> S: ...
+    def plan(self, state: S, setup: Setup, turn: Turn) -> Exchange: ...
+    def absorb(self, state: S, replies: Replies, setup: Setup) -> tuple[S, Info]: ...
+
+
+AnyMethod = Method[Any]

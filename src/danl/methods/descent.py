@@ -1,0 +1,197 @@
+"""Full gradients in every round, and the plain step in some metric: Newton Zero, undamped Newton, gradient descent.
+
+    w <- w - metric^-1 sum_i weight_i grad F_i(w)
+
+    newton-zero       metric = [Pi]_mu, the projected Hessian at w0      first exchange: Hessians
+    newton-undamped   metric = [Hess f(w)]_mu                            every exchange: Hessians
+    gd                metric = L I, L = sum_i weight_i L_i               first exchange: smoothness constants
+                      metric = I / learning_rate                         no such exchange
+
+Newton Zero is what Algorithm 1 is with full masks; undamped Newton is the paper's benchmark for F* and can diverge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from danl.core.aggregate import mean_gradient, mean_hessian, of_kind
+from danl.core.curvature import Curvature, project
+from danl.core.messages import Array, Exchange, GradientReply, GradientTask, HessianReply, HessianTask, Replies
+from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.checks import check_batch_size, check_learning_rate, check_mu
+from danl.methods.smoothness import ask_smoothness, learning_rate_from
+
+
+@dataclass(frozen=True)
+class DescentState:
+    """w and the metric: a Curvature, or a learning rate; None before the first exchange."""
+
+    w: Array
+    status: Status | None = None
+    metric: Curvature | float | None = None
+
+
+def gradient_exchange(
+    state: DescentState, setup: Setup, turn: Turn, batch_size: int | None
+) -> Exchange:
+    """Ask everyone for the whole gradient at w."""
+    task = GradientTask(turn.exchange, state.w, batch_size=batch_size)
+    return Exchange("gradient", dict.fromkeys(setup.everyone(), task))
+
+
+def descend(state: DescentState, gradient: Array, setup: Setup, *, exact: bool) -> tuple[DescentState, Info]:
+    """One step down the gradient in the state's metric, unless w is good enough already."""
+    info = Info(grad_norm=float(np.linalg.norm(gradient)))
+    if exact and info.grad_norm <= setup.tol:
+        return replace(state, status="converged"), info
+    assert state.metric is not None
+    step = state.metric * gradient if isinstance(state.metric, float) else state.metric.solve(gradient)
+    return replace(state, w=state.w - step), info
+
+
+def hessian_exchange(
+    state: DescentState, setup: Setup, turn: Turn, batch_size: int | None = None, hessian_batch: int | None = None
+) -> Exchange:
+    """Ask everyone for gradient and Hessian at w."""
+    task = HessianTask(turn.exchange, state.w, batch_size, hessian_batch)
+    return Exchange("hessian", dict.fromkeys(setup.everyone(), task))
+
+
+def newton_step(
+    state: DescentState, replies: Replies, setup: Setup, mu: float | None, *, exact: bool
+) -> tuple[DescentState, Info]:
+    """Take the projected Hessian as the new metric and step in it."""
+    answers = of_kind(replies, HessianReply)
+    floor = setup.strong_convexity if mu is None else mu
+    hessian = mean_hessian(answers, setup.weights, setup.n_features)
+    if not np.isfinite(hessian).all():
+        return replace(state, status="diverged"), Info()
+    state = replace(state, metric=project(hessian, floor))
+    return descend(state, mean_gradient(answers, setup.weights, setup.n_features), setup, exact=exact)
+
+
+def lost(state: DescentState) -> tuple[DescentState, Info]:
+    """Nobody answered."""
+    return replace(state, status="quorum_lost"), Info()
+
+
+@dataclass(frozen=True)
+class NewtonZero:
+    """One Hessian exchange, then full gradients against the fixed curvature.
+
+    Parameters
+    ----------
+    mu : float, optional
+        Floor of the projection. Default: the strong convexity the penalty guarantees.
+    batch_size, hessian_batch : int, optional
+        Rows a worker samples for a gradient and for the Hessian. Default: its whole shard.
+
+    """
+
+    mu: float | None = None
+    batch_size: int | None = None
+    hessian_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        check_mu(self.mu)
+        check_batch_size("batch_size", self.batch_size)
+        check_batch_size("hessian_batch", self.hessian_batch)
+
+    @property
+    def name(self) -> str:
+        return "newton-zero"
+
+    def begin(self, setup: Setup) -> DescentState:
+        return DescentState(setup.w0)
+
+    def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
+        if state.metric is not None:
+            return gradient_exchange(state, setup, turn, self.batch_size)
+        return hessian_exchange(state, setup, turn, self.batch_size, self.hessian_batch)
+
+    def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
+        if not replies.received:
+            return lost(state)
+        exact = self.batch_size is None and not replies.failures
+        if state.metric is None:
+            return newton_step(state, replies, setup, self.mu, exact=exact)
+        answers = of_kind(replies, GradientReply)
+        return descend(state, mean_gradient(answers, setup.weights, setup.n_features), setup, exact=exact)
+
+
+@dataclass(frozen=True)
+class NewtonUndamped:
+    """Newton's method with a Hessian exchange every round and the full step, whatever comes of it.
+
+    Parameters
+    ----------
+    mu : float, optional
+        Floor of the projection. Default: the strong convexity the penalty guarantees.
+
+    """
+
+    mu: float | None = None
+
+    def __post_init__(self) -> None:
+        check_mu(self.mu)
+
+    @property
+    def name(self) -> str:
+        return "newton-undamped"
+
+    def begin(self, setup: Setup) -> DescentState:
+        return DescentState(setup.w0)
+
+    def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
+        return hessian_exchange(state, setup, turn)
+
+    def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
+        if not replies.received:
+            return lost(state)
+        return newton_step(state, replies, setup, self.mu, exact=not replies.failures)
+
+
+@dataclass(frozen=True)
+class GradientDescent:
+    """Distributed gradient descent with a fixed step.
+
+    Parameters
+    ----------
+    learning_rate : float, optional
+        Default: 1 / L, from one exchange in which every worker sends its smoothness constant (8 bytes).
+    batch_size : int, optional
+        Rows a worker samples for a gradient. Default: its whole shard.
+
+    """
+
+    learning_rate: float | None = None
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        check_learning_rate(self.learning_rate)
+        check_batch_size("batch_size", self.batch_size)
+
+    @property
+    def name(self) -> str:
+        return "gd"
+
+    def begin(self, setup: Setup) -> DescentState:
+        rate = self.learning_rate
+        return DescentState(setup.w0, metric=None if rate is None else float(rate))
+
+    def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
+        if state.metric is None:
+            return ask_smoothness(setup, turn)
+        return gradient_exchange(state, setup, turn, self.batch_size)
+
+    def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
+        if not replies.received:
+            return lost(state)
+        if state.metric is None:
+            rate = learning_rate_from(replies, setup, method=self.name)
+            return replace(state, metric=rate), Info()
+        answers = of_kind(replies, GradientReply)
+        exact = self.batch_size is None and not replies.failures
+        return descend(state, mean_gradient(answers, setup.weights, setup.n_features), setup, exact=exact)

@@ -1,0 +1,85 @@
+"""FedAvg: every worker takes gradient steps on its own shard, the server averages the models.
+
+    w_i <- w;  repeat `steps` times:  w_i <- w_i - learning_rate grad F_i(w_i)
+    w   <- sum_i weight_i w_i
+
+The paper starts its experiments from the tenth iteration of it: `FedAvg(rounds=10)`. The paper does not give the steps
+or the learning rate; ours are 10 full-batch steps of 1 / L.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from danl.core.aggregate import mean_model, of_kind
+from danl.core.messages import Array, Exchange, LocalStepsTask, ModelReply, Replies
+from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.checks import check_batch_size, check_learning_rate, check_whole
+from danl.methods.smoothness import ask_smoothness, learning_rate_from
+
+
+@dataclass(frozen=True)
+class FedAvgState:
+    """w, how many averages it has seen, and the learning rate once it is known."""
+
+    w: Array
+    status: Status | None = None
+    averages: int = 0
+    learning_rate: float | None = None
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """Federated averaging.
+
+    Parameters
+    ----------
+    rounds : int, optional
+        Stop after this many averages. Default: go on until `max_rounds`.
+    steps : int
+        Local gradient steps per round.
+    learning_rate : float, optional
+        Default: 1 / L, from one exchange in which every worker sends its smoothness constant (8 bytes).
+    batch_size : int, optional
+        Rows of a local step. Default: the whole shard.
+
+    """
+
+    rounds: int | None = None
+    steps: int = 10
+    learning_rate: float | None = None
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None:
+            check_whole("rounds", self.rounds, "leave it out to go on until max_rounds")
+        check_whole("steps", self.steps)
+        check_learning_rate(self.learning_rate)
+        check_batch_size("batch_size", self.batch_size)
+
+    @property
+    def name(self) -> str:
+        return "fedavg"
+
+    def begin(self, setup: Setup) -> FedAvgState:
+        return FedAvgState(setup.w0, learning_rate=self.learning_rate)
+
+    def plan(self, state: FedAvgState, setup: Setup, turn: Turn) -> Exchange:
+        if state.learning_rate is None:
+            return ask_smoothness(setup, turn)
+        task = LocalStepsTask(turn.exchange, state.w, self.steps, state.learning_rate, self.batch_size)
+        return Exchange("local-steps", dict.fromkeys(setup.everyone(), task))
+
+    def absorb(self, state: FedAvgState, replies: Replies, setup: Setup) -> tuple[FedAvgState, Info]:
+        if not replies.received:
+            return replace(state, status="quorum_lost"), Info()
+        if state.learning_rate is None:
+            return replace(state, learning_rate=learning_rate_from(replies, setup, method=self.name)), Info()
+        w = mean_model(of_kind(replies, ModelReply), setup.weights, setup.n_features)
+        averages = state.averages + 1
+        # The local steps sum to about learning_rate * steps * gradient: an estimate for the stopping rule.
+        estimate = float(np.linalg.norm(w - state.w)) / (state.learning_rate * self.steps)
+        status: Status | None = "max_rounds" if averages == self.rounds else None
+        return replace(state, w=w, averages=averages, status=status), Info(grad_norm=estimate)

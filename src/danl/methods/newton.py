@@ -1,0 +1,124 @@
+r"""Newton's method, safeguarded: a Hessian exchange at every accepted model, backtracking where the step was too long.
+
+    w <- w - t [Hess f(w)]_mu^-1 grad f(w)
+
+The Hessian exchange at the trial model tells its loss as well. If that is not low enough (Armijo), t is halved on
+loss-only exchanges until it is, and only then are Hessians exchanged there. Every accepted full step costs one exchange.
+The plain step without the safeguard, the paper's benchmark for F*, is `danl.methods.NewtonUndamped`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from danl.core.aggregate import mean_gradient, mean_hessian, mean_loss, of_kind
+from danl.core.curvature import project
+from danl.core.messages import Array, Exchange, HessianReply, HessianTask, LossReply, LossTask, Replies
+from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.checks import check_batch_size, check_mu
+
+SUFFICIENT_DECREASE = 1e-4
+"""Armijo's constant: accept when the loss falls by this share of what the slope promises (Nocedal & Wright, 3.4)."""
+ROUNDING = 16 * np.finfo(float).eps
+"""A rise of the loss below this share of its size is rounding, not a rise."""
+SMALLEST_STEP = 2.0**-40
+"""Below this there is no descent left to find along a direction."""
+
+
+@dataclass(frozen=True)
+class NewtonState:
+    """The accepted model and, while a step is tried, the direction and length of it."""
+
+    w: Array
+    status: Status | None = None
+    loss: float = np.inf
+    grad_norm: float = np.inf
+    direction: Array | None = None
+    slope: float = 0.0
+    length: float = 1.0
+    searching: bool = False
+
+    @property
+    def trial(self) -> Array:
+        return self.w if self.direction is None else self.w + self.length * self.direction
+
+    def low_enough(self, loss: float) -> bool:
+        """Armijo's rule at the trial model, up to rounding."""
+        if self.direction is None:
+            return True
+        allowed = self.loss + SUFFICIENT_DECREASE * self.length * self.slope
+        return bool(loss <= allowed + ROUNDING * max(abs(self.loss), abs(allowed)))
+
+
+@dataclass(frozen=True)
+class Newton:
+    """Safeguarded Newton. Needs every worker in every exchange: losses compare only over the same workers.
+
+    Parameters
+    ----------
+    mu : float, optional
+        Floor of the projection. Default: the strong convexity the penalty guarantees.
+    hessian_batch : int, optional
+        Rows a worker samples for the Hessian. Default: its whole shard.
+
+    """
+
+    mu: float | None = None
+    hessian_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        check_mu(self.mu)
+        check_batch_size("hessian_batch", self.hessian_batch)
+
+    @property
+    def name(self) -> str:
+        return "newton"
+
+    def begin(self, setup: Setup) -> NewtonState:
+        return NewtonState(setup.w0)
+
+    def plan(self, state: NewtonState, setup: Setup, turn: Turn) -> Exchange:
+        if state.searching:
+            return Exchange("loss", dict.fromkeys(setup.everyone(), LossTask(turn.exchange, state.trial)))
+        task = HessianTask(turn.exchange, state.trial, hessian_batch=self.hessian_batch)
+        return Exchange("hessian", dict.fromkeys(setup.everyone(), task))
+
+    def absorb(self, state: NewtonState, replies: Replies, setup: Setup) -> tuple[NewtonState, Info]:
+        if replies.failures:
+            return replace(state, status="quorum_lost"), Info()
+        if state.searching:
+            loss = mean_loss(of_kind(replies, LossReply), setup.weights)
+            return (replace(state, searching=False) if state.low_enough(loss) else shorter(state)), Info()
+        answers = of_kind(replies, HessianReply)
+        loss = mean_loss(answers, setup.weights)
+        if not state.low_enough(loss):
+            return shorter(state), Info()
+
+        gradient = mean_gradient(answers, setup.weights, setup.n_features)
+        info = Info(grad_norm=float(np.linalg.norm(gradient)))
+        accepted = NewtonState(state.trial, loss=loss, grad_norm=info.grad_norm)
+        if info.grad_norm <= setup.tol:
+            return replace(accepted, status="converged"), info
+        if not (np.isfinite(loss) and np.isfinite(info.grad_norm)):
+            return replace(accepted, status="diverged"), info
+        mu = setup.strong_convexity if self.mu is None else self.mu
+        direction = -project(mean_hessian(answers, setup.weights, setup.n_features), mu).solve(gradient)
+        slope = float(gradient @ direction)
+        if at_rounding(-slope / 2, loss) and info.grad_norm >= state.grad_norm / 2:
+            return replace(accepted, status="converged"), info  # no decrease left that a double could show
+        return replace(accepted, direction=direction, slope=slope), info
+
+
+def shorter(state: NewtonState) -> NewtonState:
+    """Halve the step; give the run up where no length helps."""
+    if state.length <= SMALLEST_STEP:
+        # The direction is one of descent, so only rounding of the loss can hide its decrease at every length.
+        return replace(state, direction=None, status="converged")
+    return replace(state, length=state.length / 2, searching=True)
+
+
+def at_rounding(decrease: float, loss: float) -> bool:
+    """Whether the decrease a Newton step predicts is below the rounding of the loss."""
+    return decrease <= ROUNDING * max(abs(loss), np.finfo(float).tiny)

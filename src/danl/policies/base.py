@@ -1,0 +1,177 @@
+"""What a mask policy is: the two protocols, and what they are told.
+
+A policy decides which regions each worker trains in a round. It is a frozen dataclass without state: what
+it needs of the past (staleness) is handed in, and its randomness comes from a generator made anew for each
+round from the run's seed. So a run can be resumed or replayed from any round, and a policy can be sent to
+another machine as it is.
+
+There are two sides. A *planned* policy runs at the server, sees all workers at once and can therefore
+promise coverage. A *worker* policy is the paper's M(w, i): it runs where the worker is and sees only the
+model, so that a worker may decide by what only it knows; the reply carries the mask back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from danl.errors import InputError
+from danl.regions import BoolArray, IntArray, Regions
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What a policy learns when the run starts.
+
+    Parameters
+    ----------
+    n_workers : int
+        N.
+    region_sizes : int array, shape (Q,)
+        The number of coordinates of each region.
+    rows : array, shape (N,)
+        The number of rows of each worker's shard, m_i.
+    shard_bytes : array, shape (N,)
+        The bytes each worker's features take in memory.
+    max_rounds : int
+        The most rounds the run may take, T.
+    """
+
+    n_workers: int
+    region_sizes: IntArray
+    rows: NDArray[np.int64] | FloatArray
+    shard_bytes: NDArray[np.int64] | FloatArray
+    max_rounds: int
+
+    @property
+    def n_regions(self) -> int:
+        """The number of regions, Q."""
+        return len(self.region_sizes)
+
+    @property
+    def n_features(self) -> int:
+        """The number of coordinates of the model, d."""
+        return int(np.sum(self.region_sizes))
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What a planned policy sees in one round.
+
+    Parameters
+    ----------
+    setting : Setting
+        What it was told at the start.
+    number : int
+        The round, t, counted from 1.
+    w : float array, shape (d,)
+        The global model.
+    staleness : int array, shape (N, Q)
+        For how many rounds in a row each (worker, region) has gone untrained so far; 0 says it was trained
+        in the round before. Phase I trains everything, so all are 0 at t = 1.
+    rng : numpy.random.Generator
+        This round's own generator.
+    regions : Regions
+        Which coordinates each region has.
+    """
+
+    setting: Setting
+    number: int
+    w: FloatArray
+    staleness: IntArray
+    rng: np.random.Generator
+    regions: Regions
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What the masks of a policy are sure to satisfy; None where nothing is promised.
+
+    The promise is about the masks. A reply that never arrives leaves its pairs untrained, and is counted as
+    such by `danl.policies.MaskRecord`, which measures what happened.
+
+    Parameters
+    ----------
+    min_coverage : int or None
+        At least so many workers train each region that is trained in a round (the paper's psi*).
+    min_trained : int or None
+        At least so many regions are trained in every round (S*).
+    max_staleness : int or None
+        No (worker, region) goes untrained for more rounds in a row than this (gamma).
+    """
+
+    min_coverage: int | None = None
+    min_trained: int | None = None
+    max_staleness: int | None = None
+
+
+class PlannedPolicy(Protocol):
+    """Masks planned at the server, for all workers at once."""
+
+    side: ClassVar[Literal["server"]]
+
+    def check(self, setting: Setting) -> None:
+        """Raise `InputError` if the policy cannot keep its promise in this setting."""
+
+    def promise(self, setting: Setting) -> Promise:
+        """Say what the masks are sure to satisfy in this setting."""
+
+    def masks(self, round: Round) -> BoolArray:
+        """Choose the regions of every worker, shape (N, Q)."""
+
+
+class WorkerPolicy(Protocol):
+    """Masks chosen by each worker for itself: the paper's M(w, i)."""
+
+    side: ClassVar[Literal["worker"]]
+
+    def check(self, setting: Setting) -> None:
+        """Raise `InputError` if the policy cannot keep its promise in this setting."""
+
+    def promise(self, setting: Setting) -> Promise:
+        """Say what the masks are sure to satisfy in this setting."""
+
+    def mask(
+        self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions
+    ) -> BoolArray:
+        """Choose the regions of worker `worker` in round `number`, shape (Q,)."""
+
+
+Policy: TypeAlias = PlannedPolicy | WorkerPolicy
+
+
+def validated_masks(masks: object, *, policy: object, round: Round) -> BoolArray:
+    """Return the masks a planned policy made, checked to be N x Q booleans."""
+    expected = (round.setting.n_workers, round.setting.n_regions)
+    return _validated(masks, expected, f"{_name(policy)}.masks in round {round.number}")
+
+
+def validated_mask(mask: object, *, policy: object, worker: int, number: int, n_regions: int) -> BoolArray:
+    """Return the mask a worker policy made, checked to be Q booleans."""
+    where = f"{_name(policy)}.mask for worker {worker} in round {number}"
+    return _validated(mask, (n_regions,), where)
+
+
+def _validated(masks: object, expected: tuple[int, ...], where: str) -> BoolArray:
+    allowed = f"must be booleans of shape {expected}"
+    try:
+        array = np.asarray(masks)
+    except ValueError as error:  # numpy cannot make an array of rows of unequal length
+        raise InputError(
+            f"{where} returned rows of unequal length: {allowed}; return one boolean per region"
+        ) from error
+    # Only booleans: a list of region numbers such as [0, 2] must not pass for a mask of zeros and ones.
+    if array.dtype != np.bool_ or array.shape != expected:
+        raise InputError(
+            f"{where} returned {array.dtype} of shape {array.shape}: {allowed}; return one boolean per region"
+        )
+    return array
+
+
+def _name(policy: object) -> str:
+    return type(policy).__name__

@@ -1,0 +1,84 @@
+"""Random masks with guaranteed coverage: at least psi workers for every region, in every round.
+
+Independent coin flips now and then leave a region to one worker, or to none, and the worst round is what
+the paper's bounds depend on (psi* is a minimum over rounds). So coverage is filled up after the coins have
+fallen, and staleness, where it is to be bounded, is repaired before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from danl.errors import bad_argument
+from danl.policies.arguments import share, whole_number
+from danl.policies.base import Promise, Round, Setting
+from danl.regions import BoolArray
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """At least `psi` workers train each region, and no worker leaves one out for more than `gamma` rounds.
+
+    Parameters
+    ----------
+    psi : int
+        The paper's psi*, between 1 and N.
+    gamma : int, optional
+        The paper's gamma, at least 1. None bounds nothing.
+    keep : float, default 0
+        The chance with which a (worker, region) is trained anyway.
+
+    Notes
+    -----
+    In each round, in this order:
+
+    1. a pair with ``staleness >= gamma`` trains now;
+    2. every other pair trains with chance `keep`;
+    3. a region with fewer than `psi` workers gets random further ones until it has `psi`.
+
+    With ``keep=0`` and ``gamma=None`` every region has exactly `psi` workers in every round.
+    """
+
+    psi: int
+    gamma: int | None = None
+    keep: float = 0.0
+    side: ClassVar[Literal["server"]] = "server"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "psi", whole_number("psi", self.psi, "try psi=1"))
+        if self.gamma is not None:
+            gamma = whole_number(
+                "gamma", self.gamma, "leave it out for no bound, or use Full for no staleness"
+            )
+            object.__setattr__(self, "gamma", gamma)
+        object.__setattr__(self, "keep", share("keep", self.keep, "try keep=0"))
+
+    def check(self, setting: Setting) -> None:
+        """Refuse a psi that is larger than the number of workers."""
+        if self.psi > setting.n_workers:
+            raise bad_argument(
+                "psi",
+                self.psi,
+                f"between 1 and {setting.n_workers}, the number of workers",
+                "lower psi or use more workers",
+            )
+
+    def promise(self, setting: Setting) -> Promise:
+        """Coverage psi, all Q regions trained, staleness at most gamma."""
+        return Promise(min_coverage=self.psi, min_trained=setting.n_regions, max_staleness=self.gamma)
+
+    def masks(self, round: Round) -> BoolArray:
+        """Force what is too stale, flip the coins, then fill up to psi."""
+        shape = (round.setting.n_workers, round.setting.n_regions)
+        chosen = round.rng.random(shape) < self.keep
+        if self.gamma is not None:
+            chosen |= round.staleness >= self.gamma
+        # Each region's first psi workers, those already chosen before the others, and the others in random
+        # order.
+        priority = np.where(chosen, -1.0, round.rng.random(shape))
+        first = np.argsort(priority, axis=0)[: self.psi]
+        np.put_along_axis(chosen, first, True, axis=0)
+        return chosen

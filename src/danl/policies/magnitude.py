@@ -1,0 +1,71 @@
+"""Pruning by magnitude: keep the regions in which the model is largest.
+
+What the pruning literature does, and the least harmful choice for the pruned sub-model of Algorithm 1: of
+all masks that keep as many regions, this one has the smallest pruning error |w - w ⊙ tau|^2 (the paper's
+delta^2). It is also the one that starves regions: what is small is not trained, and what is not trained
+stays as it was.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from danl.policies.arguments import share
+from danl.policies.base import FloatArray, Promise, Setting
+from danl.regions import BoolArray, Regions
+
+
+@dataclass(frozen=True)
+class Magnitude:
+    """Each worker trains the ``ceil(keep * Q)`` regions of the largest Euclidean norm |w^q|.
+
+    Parameters
+    ----------
+    keep : float
+        The share of the regions, above 0 and at most 1.
+
+    Notes
+    -----
+    Equal norms are taken in turn: round t begins with region ``(t - 1) * count (mod Q)``, as the cyclic
+    `danl.policies.Subset` does, so that at w = 0 no region starves. All workers see the same w and choose
+    the same regions.
+    """
+
+    keep: float
+    side: ClassVar[Literal["worker"]] = "worker"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keep", share("keep", self.keep, "try keep=0.5", zero=False))
+
+    def check(self, setting: Setting) -> None:
+        """At least one region is kept whatever their number, so this is possible everywhere."""
+
+    def promise(self, setting: Setting) -> Promise:
+        """Coverage N and ceil(keep * Q) regions trained; the staleness depends on the model."""
+        count = self._count(setting.n_regions)
+        return Promise(
+            min_coverage=setting.n_workers,
+            min_trained=count,
+            max_staleness=0 if count == setting.n_regions else None,
+        )
+
+    def mask(
+        self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions
+    ) -> BoolArray:
+        """Rank the regions by norm, ties by turn, and keep the first."""
+        n_regions = regions.n_regions
+        count = self._count(n_regions)
+        with np.errstate(over="ignore"):  # a run that diverges still needs a mask
+            squared_norms = np.bincount(regions.of_feature, weights=w * w, minlength=n_regions)
+        turn = (np.arange(n_regions) - (number - 1) * count) % n_regions
+        mask = np.zeros(n_regions, dtype=bool)
+        mask[np.lexsort((turn, -squared_norms))[:count]] = True
+        return mask
+
+    def _count(self, n_regions: int) -> int:
+        # 0.07 * 100 is a little more than 7 in floating point, and must not become 8.
+        return max(1, math.ceil(self.keep * n_regions - 1e-9))

@@ -1,0 +1,99 @@
+"""What a worker's machine can do, and what a round costs it.
+
+One cost model serves the `ResourceAware` policy, which plans by it, and the simulated seconds in a run's
+history, so that what was planned and what is reported agree. For a worker with m rows that trains k of d
+coordinates, in Q regions:
+
+    work_rows  = m * k / d                      a gradient on k of d columns
+    bytes_down = 8 * d + ceil(Q / 8)            the model, and the mask as bits
+    bytes_up   = 8 * k + 8 + ceil(Q / 8)        the fragment, the loss, and the mask as bits
+    memory     = shard_bytes * k / d + 16 * k   the columns it needs, its sub-model and its fragment
+    seconds    = bytes_down / downlink + work_rows / rows_per_second + bytes_up / uplink
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from math import inf
+from typing import Any, overload
+
+import numpy as np
+
+from danl.policies.arguments import positive
+from danl.policies.base import FloatArray
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One worker's machine; what is not given is unlimited.
+
+    Parameters
+    ----------
+    rows_per_second : float
+        Rows of its shard, with all d columns, that it takes through a gradient in a second.
+    uplink, downlink : float
+        Bytes a second from the worker to the server, and from the server to the worker.
+    memory : float
+        Bytes it can spare for a round.
+    """
+
+    rows_per_second: float = inf
+    uplink: float = inf
+    downlink: float = inf
+    memory: float = inf
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = positive(field.name, getattr(self, field.name), "leave it out for no limit")
+            object.__setattr__(self, field.name, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Fleet:
+    """The profiles of N workers, one array of shape (N,) for each of their numbers."""
+
+    rows_per_second: FloatArray
+    uplink: FloatArray
+    downlink: FloatArray
+    memory: FloatArray
+
+    @classmethod
+    def of(cls, profiles: Sequence[Profile]) -> Fleet:
+        """Line the profiles up, worker by worker."""
+        return cls(
+            *(
+                np.array([getattr(profile, field.name) for profile in profiles], dtype=float)
+                for field in fields(cls)
+            )
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """What a round asks of a worker, or of each of N workers: numbers, or arrays of shape (N,)."""
+
+    work_rows: Any
+    bytes_down: Any
+    bytes_up: Any
+    memory: Any
+
+
+def load_of(kept: Any, *, rows: Any, shard_bytes: Any, n_features: int, n_regions: int) -> Load:
+    """What it takes to train `kept` of `n_features` coordinates; numbers or arrays of shape (N,)."""
+    mask_bytes = -(-n_regions // 8)
+    return Load(
+        work_rows=rows * kept / n_features,
+        bytes_down=8 * n_features + mask_bytes,
+        bytes_up=8 * kept + 8 + mask_bytes,
+        memory=shard_bytes * kept / n_features + 16 * kept,
+    )
+
+
+@overload
+def seconds(profile: Profile, *, work_rows: float, bytes_down: float, bytes_up: float) -> float: ...
+@overload
+def seconds(profile: Fleet, *, work_rows: Any, bytes_down: Any, bytes_up: Any) -> FloatArray: ...
+def seconds(profile: Profile | Fleet, *, work_rows: Any, bytes_down: Any, bytes_up: Any) -> Any:
+    """How long a round takes on a machine: receive, compute, send, one after the other."""
+    return bytes_down / profile.downlink + work_rows / profile.rows_per_second + bytes_up / profile.uplink

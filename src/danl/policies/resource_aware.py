@@ -1,0 +1,157 @@
+"""Masks that fit each worker's machine: as many regions as deadline and memory allow, the stalest first.
+
+This is the paper's reason for regions: a slow or small machine trains a part of the model and is still in
+time. Taking the stalest region first, always, is what makes the staleness bounded without any bookkeeping
+beyond the staleness itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from danl.errors import bad_argument
+from danl.policies.arguments import positive
+from danl.policies.base import FloatArray, Promise, Round, Setting
+from danl.policies.profiles import Fleet, Profile, load_of, seconds
+from danl.regions import BoolArray, IntArray
+
+
+@dataclass(frozen=True)
+class ResourceAware:
+    """Each worker trains its stalest region, and then every further one that fits, the stalest first.
+
+    Parameters
+    ----------
+    profiles : sequence of Profile, length N
+        What each worker's machine can do.
+    deadline : float
+        The seconds a round may take, by the cost model of `danl.policies.profiles`.
+
+    Notes
+    -----
+    Equally stale regions are taken in an order that is rotated by round and worker, so that workers do not
+    all choose the same.
+
+    Let j be the number of its largest regions that a worker could train together. Then the first j regions
+    of any order fit, so it trains at least its j stalest in every round. Let c(s) be the number of its
+    regions with ``staleness >= s``: at the start c(0) = Q, and c(s) = 0 for s >= 1. What is s + 1 rounds
+    stale after a round was s rounds stale before it and untrained in it, and the j stalest were trained, so
+
+        c(s + 1) after the round  <=  max(0, c(s) - j) before it,
+
+    and by induction c(s) <= max(0, Q - s j) in every round. So c(ceil(Q / j)) = 0: no region goes untrained
+    for more than ceil(Q / j) - 1 rounds, whatever the sizes. `check` makes sure that j >= 1, so the
+    staleness is Q - 1 at most.
+    """
+
+    profiles: Sequence[Profile]
+    deadline: float
+    side: ClassVar[Literal["server"]] = "server"
+
+    def __post_init__(self) -> None:
+        profiles = tuple(self.profiles)
+        for worker, profile in enumerate(profiles):
+            if not isinstance(profile, Profile):
+                raise bad_argument(f"profiles[{worker}]", profile, "a danl.policies.Profile")
+        deadline = positive("deadline", self.deadline, "give the seconds a round may take")
+        object.__setattr__(self, "profiles", profiles)
+        object.__setattr__(self, "deadline", deadline)
+
+    @cached_property
+    def _fleet(self) -> Fleet:
+        return Fleet.of(self.profiles)
+
+    def check(self, setting: Setting) -> None:
+        """Refuse profiles for other workers, and a region that some worker cannot train even alone."""
+        if len(self.profiles) != setting.n_workers:
+            raise bad_argument(
+                "len(profiles)",
+                len(self.profiles),
+                f"{setting.n_workers}, the number of workers",
+                "pass one profile per worker",
+            )
+        # The largest region costs every worker most; if it fits, each of the others does.
+        region = int(np.argmax(setting.region_sizes))
+        needed_seconds, needed_memory = self._needs(setting, int(setting.region_sizes[region]))
+        slowest = int(np.argmax(needed_seconds))
+        if needed_seconds[slowest] > self.deadline:
+            raise bad_argument(
+                "deadline",
+                self.deadline,
+                f"at least {_rounded_up(needed_seconds[slowest])} seconds, "
+                f"which worker {slowest} needs for region {region} alone",
+                "raise the deadline or cut the model into more regions",
+            )
+        lacking = needed_memory - self._fleet.memory
+        smallest = int(np.argmax(lacking))
+        if lacking[smallest] > 0:
+            raise bad_argument(
+                f"profiles[{smallest}].memory",
+                self.profiles[smallest].memory,
+                f"at least {math.ceil(needed_memory[smallest])} bytes, "
+                f"which worker {smallest} needs for region {region} alone",
+                "give it more memory or cut the model into more regions",
+            )
+
+    def promise(self, setting: Setting) -> Promise:
+        """What follows from the regions each worker is sure to manage in a round (see the class)."""
+        largest_together = np.cumsum(np.sort(setting.region_sizes)[::-1])
+        managed = np.zeros(setting.n_workers, dtype=np.int64)
+        for kept in largest_together:
+            managed += self._fits(setting, kept)
+        managed = np.maximum(managed, 1)
+        return Promise(
+            min_coverage=max(1, int(np.count_nonzero(managed == setting.n_regions))),
+            min_trained=int(managed.max()),
+            max_staleness=int(-(-setting.n_regions // managed.min()) - 1),
+        )
+
+    def masks(self, round: Round) -> BoolArray:
+        """Go through each worker's regions, stalest first, and take what fits."""
+        setting = round.setting
+        n_workers, n_regions = setting.n_workers, setting.n_regions
+        workers = np.arange(n_workers)
+        turn = (np.arange(n_regions) - round.number - workers[:, None]) % n_regions
+        # turn < Q, so it only decides between regions of equal staleness.
+        order = np.argsort(turn - round.staleness * n_regions, axis=1)
+        masks = np.zeros((n_workers, n_regions), dtype=bool)
+        kept = np.zeros(n_workers, dtype=np.int64)
+        for rank in range(n_regions):
+            region = order[:, rank]
+            with_region = kept + setting.region_sizes[region]
+            takes = self._fits(setting, with_region) | (rank == 0)
+            masks[workers, region] = takes
+            kept = np.where(takes, with_region, kept)
+        return masks
+
+    def _needs(self, setting: Setting, kept: int | IntArray) -> tuple[FloatArray, FloatArray]:
+        """The seconds and bytes, shape (N,), that each worker needs to train `kept` coordinates."""
+        load = load_of(
+            kept,
+            rows=setting.rows,
+            shard_bytes=setting.shard_bytes,
+            n_features=setting.n_features,
+            n_regions=setting.n_regions,
+        )
+        took = seconds(
+            self._fleet,
+            work_rows=load.work_rows,
+            bytes_down=load.bytes_down,
+            bytes_up=load.bytes_up,
+        )
+        return took, load.memory
+
+    def _fits(self, setting: Setting, kept: int | IntArray) -> BoolArray:
+        needed_seconds, needed_memory = self._needs(setting, kept)
+        return (needed_seconds <= self.deadline) & (needed_memory <= self._fleet.memory)
+
+
+def _rounded_up(value: float) -> str:
+    # Four digits are rounded by at most 5e-4 of the value; whoever types in what the error says must succeed.
+    return f"{value * (1 + 5e-4):.4g}"

@@ -1,0 +1,236 @@
+r"""The problem: shards, a loss, a penalty, and how the workers' objectives are weighted.
+
+With W_i the total weight of worker i's rows (m_i of them, each of weight 1 unless weights are given),
+
+    F_i(w) = (1 / W_i) sum_j s_ij loss(y_ij, a_ij . w)  +  (penalty_i / 2) |w|^2
+    f(w)   = sum_i weight_i F_i(w)
+
+    l2     the paper's lambda: penalty_i = l2 / W_i
+    alpha  an absolute penalty on the averaged loss: penalty_i = alpha for every worker
+    weighting="uniform"  weight_i = 1 / N           (the paper)
+    weighting="samples"  weight_i = W_i / sum W      (with alpha: the pooled fit, whatever the split)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from danl.data.partition import Shard
+from danl.errors import InputError, bad_argument
+from danl.objectives import Array, Loss, make_loss
+
+
+@dataclass(frozen=True)
+class LocalObjective:
+    """F_i of one worker: all the mathematics a worker does on its own rows."""
+
+    X: Any  # CSR or dense, (rows, d)
+    y: Array
+    weights: Array | None
+    loss: Loss
+    penalty: float
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.y.shape[0])
+
+    @cached_property
+    def row_weights(self) -> Array:
+        """s_ij / W_i: what each row counts in the average."""
+        if self.weights is None:
+            return np.full(self.n_rows, 1.0 / self.n_rows)
+        return self.weights / self.weights.sum()
+
+    def value(self, w: Array) -> float:
+        """F_i(w)."""
+        values = self.loss.value(self.y, self.X @ w)
+        return float(self.row_weights @ values) + 0.5 * self.penalty * float(w @ w)
+
+    def value_and_gradient(self, w: Array, rows: Array | None = None) -> tuple[float, Array]:
+        """F_i(w) and its gradient, on all rows or on a sample of them."""
+        X, y, row_weights = self._sample(rows)
+        z = X @ w
+        value = float(row_weights @ self.loss.value(y, z)) + 0.5 * self.penalty * float(w @ w)
+        gradient = X.T @ (row_weights * self.loss.first(y, z)) + self.penalty * w
+        return value, gradient
+
+    def hessian(self, w: Array, rows: Array | None = None) -> Array:
+        """X^T diag(row_weights * second) X + penalty I, dense."""
+        X, y, row_weights = self._sample(rows)
+        bend = row_weights * self.loss.second(y, X @ w)
+        if sparse.issparse(X):
+            hessian = (X.T @ X.multiply(bend[:, None]).tocsr()).toarray()
+        else:
+            hessian = X.T @ (X * bend[:, None])
+        hessian[np.diag_indices_from(hessian)] += self.penalty
+        return np.asarray(hessian)
+
+    def smoothness(self) -> float:
+        """The Lipschitz constant of F_i's gradient: second_bound * |X^T S X| + penalty (inf for Poisson)."""
+        return self.loss.second_bound * self.gram_norm + self.penalty
+
+    @cached_property
+    def gram_norm(self) -> float:
+        """The largest eigenvalue of X^T diag(row_weights) X."""
+        from scipy.sparse.linalg import LinearOperator, eigsh
+
+        d = self.X.shape[1]
+        if d == 1:
+            return float(self.row_weights @ self.row_norms**2)
+
+        def gram(v: Array) -> Array:
+            return np.asarray(self.X.T @ (self.row_weights * (self.X @ v.ravel())))
+
+        start = np.random.default_rng(0).standard_normal(d)  # ARPACK's own start is random: keep runs alike
+        return float(eigsh(LinearOperator((d, d), matvec=gram, dtype=float), k=1, v0=start)[0][0])
+
+    @cached_property
+    def row_norms(self) -> Array:
+        """|a_ij| for every row."""
+        squares = self.X.multiply(self.X) if sparse.issparse(self.X) else np.square(self.X)
+        return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+
+    def _sample(self, rows: Array | None) -> tuple[Any, Array, Array]:
+        if rows is None:
+            return self.X, self.y, self.row_weights
+        # Each of the rows stands for n_rows / len(rows) of them: an unbiased estimate, weights or not.
+        scale = self.n_rows / len(rows)
+        return self.X[rows], self.y[rows], scale * self.row_weights[rows]
+
+
+class Problem:
+    """What is minimised: f(w) = sum_i weight_i F_i(w) over the workers' shards.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+        One per worker, as `danl.partition` makes them.
+    loss : str or Loss
+        "logistic", "squared", "poisson", "squared_hinge", or an object (see `danl.objectives.Loss`).
+    l2 : float, optional
+        The paper's lambda: worker i's penalty is l2 / (2 W_i) |w|^2. Default 1e-4 when alpha is not given.
+    alpha : float, optional
+        An absolute penalty alpha / 2 |w|^2 on the averaged loss. Give l2 or alpha, not both.
+    weighting : "uniform" or "samples"
+        Every worker counts 1/N (the paper), or by its share of the rows (the pooled fit).
+
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        *,
+        loss: str | Loss = "logistic",
+        l2: float | None = None,
+        alpha: float | None = None,
+        weighting: str = "uniform",
+    ) -> None:
+        self.shards = tuple(shards)
+        self.loss = make_loss(loss)
+        if not self.shards:
+            raise InputError("shards: must hold at least one shard; make them with danl.partition(X, y, workers=10)")
+        widths = {int(shard.X.shape[1]) for shard in self.shards}
+        if len(widths) > 1:
+            raise InputError(
+                f"shards: all must have the same number of features, found {sorted(widths)}; "
+                "pass n_features when reading the files (it is never guessed per shard)"
+            )
+        if l2 is not None and alpha is not None:
+            raise InputError(f"l2={l2!r} and alpha={alpha!r}: give one of them; l2 is the paper's lambda, alpha absolute")
+        if l2 is None and alpha is None:
+            l2 = 1e-4
+        for name, value in (("l2", l2), ("alpha", alpha)):
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise bad_argument(name, value, "a finite number >= 0")
+        if weighting not in ("uniform", "samples"):
+            raise bad_argument("weighting", weighting, "'uniform' (the paper) or 'samples' (the pooled fit)")
+        self.l2, self.alpha, self.weighting = l2, alpha, weighting
+        targets = np.concatenate([shard.y for shard in self.shards])
+        self.loss.check_targets(targets)
+        if self.loss.binary and np.unique(targets).size < 2:
+            raise InputError(
+                f"y: all {targets.size} targets are {targets[0]:g}, and loss {self.loss.name!r} needs both classes, 0 and 1; "
+                "check the labels or use loss='squared'"
+            )
+
+    @property
+    def n_workers(self) -> int:
+        """N."""
+        return len(self.shards)
+
+    @property
+    def n_features(self) -> int:
+        """The number of coefficients d."""
+        return int(self.shards[0].X.shape[1])
+
+    @property
+    def rows(self) -> Array:
+        """m_i: rows of each worker."""
+        return np.array([shard.n_rows for shard in self.shards])
+
+    @cached_property
+    def total_weights(self) -> Array:
+        """W_i: total row weight of each worker (its number of rows when no weights were given)."""
+        return np.array([shard.total_weight for shard in self.shards], dtype=float)
+
+    @cached_property
+    def weights(self) -> Array:
+        """weight_i: what each worker counts in f; sums to 1."""
+        if self.weighting == "uniform":
+            return np.full(self.n_workers, 1.0 / self.n_workers)
+        return self.total_weights / self.total_weights.sum()
+
+    @cached_property
+    def penalties(self) -> Array:
+        """penalty_i: the coefficient of |w|^2 / 2 in F_i."""
+        if self.alpha is not None:
+            return np.full(self.n_workers, float(self.alpha))
+        assert self.l2 is not None
+        return float(self.l2) / self.total_weights
+
+    @property
+    def strong_convexity(self) -> float:
+        """The constant the penalty guarantees: sum_i weight_i penalty_i (the paper's lambda / m)."""
+        return float(self.weights @ self.penalties)
+
+    @cached_property
+    def locals(self) -> tuple[LocalObjective, ...]:
+        """F_1, ..., F_N."""
+        return tuple(
+            LocalObjective(shard.X, shard.y, shard.weights, self.loss, float(penalty))
+            for shard, penalty in zip(self.shards, self.penalties, strict=True)
+        )
+
+    def objective(self, w: Array) -> float:
+        """f(w)."""
+        return float(sum(c * local.value(w) for c, local in zip(self.weights, self.locals, strict=True)))
+
+    def value_and_gradient(self, w: Array) -> tuple[float, Array]:
+        """f(w) and its gradient."""
+        value, gradient = 0.0, np.zeros(self.n_features)
+        for c, local in zip(self.weights, self.locals, strict=True):
+            local_value, local_gradient = local.value_and_gradient(w)
+            value += c * local_value
+            gradient += c * local_gradient
+        return float(value), gradient
+
+    def hessian(self, w: Array) -> Array:
+        """The Hessian of f at w, dense (d, d)."""
+        hessian = np.zeros((self.n_features, self.n_features))
+        for c, local in zip(self.weights, self.locals, strict=True):
+            hessian += c * local.hessian(w)
+        return hessian
+
+    def __repr__(self) -> str:
+        penalty = f"alpha={self.alpha}" if self.alpha is not None else f"l2={self.l2}"
+        return (
+            f"Problem({self.n_workers} workers, {int(self.rows.sum())} rows, {self.n_features} features, "
+            f"loss={self.loss.name!r}, {penalty}, weighting={self.weighting!r})"
+        )

@@ -1,0 +1,71 @@
+"""What a run returns: the model, how it ended, and the record of how it got there."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from danl.core.messages import Array, Failure
+from danl.history import History
+from danl.methods.base import Status
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a run. Not reaching the tolerance is a status, never an exception."""
+
+    w: Array
+    status: Status
+    """converged, max_rounds, diverged, quorum_lost or interrupted."""
+    history: History
+    method: str
+    failures: tuple[Failure, ...] = ()
+    """Workers that did not answer, in the order it happened."""
+    start: Result | None = None
+    """The run that made w0, where a method was given for it."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What the run was asked to do, in words and numbers."""
+
+    @property
+    def n_rounds(self) -> int:
+        """Exchanges after the first one (the paper's T)."""
+        return max(len(self.history) - 1, 0)
+
+    @property
+    def w0(self) -> Array:
+        """The model the run started from."""
+        return np.asarray(self.settings["w0"], dtype=float)
+
+    def summary(self) -> dict[str, Any]:
+        """The run in one flat dictionary of plain numbers and words; None where a number is not known."""
+        history = self.history
+        last = history[-1] if len(history) else None
+        return {
+            "status": self.status,
+            "method": self.method,
+            "rounds": self.n_rounds,
+            "exchanges": len(history),
+            "hessian_exchanges": int(np.sum(history.column("kind") == "hessian")),
+            "objective": _known(last.objective) if last else None,
+            "gap": _known(last.gap) if last else None,
+            "grad_norm": _known(last.grad_norm) if last else None,
+            "bytes_up": int(history.column("bytes_up").sum()),
+            "bytes_down": int(history.column("bytes_down").sum()),
+            "min_coverage": last.min_coverage if last else None,
+            "max_staleness": last.max_staleness if last else None,
+            "min_trained": last.min_trained if last else None,
+            "pruning_error": last.pruning_error if last else None,
+            "seconds": float(history.column("seconds").sum()),
+            "simulated_seconds": _known(float(history.column("simulated_seconds").sum())),
+            "w_sha256": hashlib.sha256(np.ascontiguousarray(self.w).tobytes()).hexdigest(),
+        }
+
+    def __repr__(self) -> str:
+        return f"Result({self.method}: {self.status} after {len(self.history)} exchanges, {self.history!r})"
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
