@@ -1,7 +1,7 @@
 """Errors people can act on.
 
-Wrong input raises `InputError`: one sentence with the argument, the value received, what is allowed and what to do next.
-Not converging is a status of the result, never an exception.
+Wrong input raises `InputError`: one sentence with the argument, the value received, what is allowed and what to do
+next. Not converging is a status of the result, never an exception.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The record of a run: one flat row an exchange. Figures, reports and claims read these rows and nothing else.
 
-A row tells what happened in one exchange and where it left the model: `objective`, `gap`, `grad_norm` and `distance` are
-measured at the model the run would return if it stopped there, outside the algorithm: measuring costs no bytes and no
-`seconds`.
+A row tells what happened in one exchange and where it left the model: `objective`, `gap`, `grad_norm` and `distance`
+are measured at the model the run would return if it stopped there, outside the algorithm: measuring costs no bytes and
+no `seconds`.
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ class History:
         if missing:
             raise InputError(f"{path}: has no column {missing[0]!r}; give the history.csv of a run")
         regions = sorted((name for name in header if name.startswith(COVERAGE)), key=_region_number)
-        return cls(_parse(path, number, dict(zip(header, line, strict=False)), regions) for number, line in enumerate(lines, 2))
+        return cls(
+            _parse(path, number, dict(zip(header, line, strict=False)), regions) for number, line in enumerate(lines, 2)
+        )
 
     def _header(self) -> list[str]:
         regions = len(self._rows[0].coverage) if self._rows else 0

@@ -147,9 +147,7 @@ class SquaredHinge:
         _check_binary(self.name, y)
 
 
-LOSSES: dict[str, Loss] = {
-    loss.name: loss for loss in (Logistic(), SquaredError(), Poisson(), SquaredHinge())
-}
+LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), Poisson(), SquaredHinge())}
 
 
 def make_loss(loss: str | Loss) -> Loss:
@@ -181,6 +179,6 @@ def _check_binary(loss: str, y: Array) -> None:
         found = np.unique(y)
         shown = ", ".join(f"{value:g}" for value in found[:5]) + (", ..." if found.size > 5 else "")
         raise InputError(
-            f"y[{row}]={float(y[row])!r}: loss {loss!r} needs targets 0 and 1, and found {found.size} values ({shown}); "
-            "danl.load_dataset maps any two values to 0 and 1, and loss='squared' takes real targets"
+            f"y[{row}]={float(y[row])!r}: loss {loss!r} needs targets 0 and 1, and found {found.size} values ({shown})"
+            "; danl.load_dataset maps any two values to 0 and 1, and loss='squared' takes real targets"
         )

@@ -46,7 +46,7 @@ class LocalObjective:
         """s_ij / W_i: what each row counts in the average."""
         if self.weights is None:
             return np.full(self.n_rows, 1.0 / self.n_rows)
-        return self.weights / self.weights.sum()
+        return np.asarray(self.weights / self.weights.sum())
 
     def value(self, w: Array) -> float:
         """F_i(w)."""
@@ -95,7 +95,7 @@ class LocalObjective:
     def row_norms(self) -> Array:
         """|a_ij| for every row."""
         squares = self.X.multiply(self.X) if sparse.issparse(self.X) else np.square(self.X)
-        return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+        return np.asarray(np.sqrt(np.asarray(squares.sum(axis=1)).ravel()))
 
     def _sample(self, rows: Array | None) -> tuple[Any, Array, Array]:
         if rows is None:
@@ -143,7 +143,9 @@ class Problem:
                 "pass n_features when reading the files (it is never guessed per shard)"
             )
         if l2 is not None and alpha is not None:
-            raise InputError(f"l2={l2!r} and alpha={alpha!r}: give one of them; l2 is the paper's lambda, alpha absolute")
+            raise InputError(
+                f"l2={l2!r} and alpha={alpha!r}: give one of them; l2 is the paper's lambda, alpha absolute"
+            )
         if l2 is None and alpha is None:
             l2 = 1e-4
         for name, value in (("l2", l2), ("alpha", alpha)):
@@ -156,8 +158,8 @@ class Problem:
         self.loss.check_targets(targets)
         if self.loss.binary and np.unique(targets).size < 2:
             raise InputError(
-                f"y: all {targets.size} targets are {targets[0]:g}, and loss {self.loss.name!r} needs both classes, 0 and 1; "
-                "check the labels or use loss='squared'"
+                f"y: all {targets.size} targets are {targets[0]:g}, and loss {self.loss.name!r} needs both classes, "
+                "0 and 1; check the labels or use loss='squared'"
             )
 
     @property
@@ -185,7 +187,7 @@ class Problem:
         """weight_i: what each worker counts in f; sums to 1."""
         if self.weighting == "uniform":
             return np.full(self.n_workers, 1.0 / self.n_workers)
-        return self.total_weights / self.total_weights.sum()
+        return np.asarray(self.total_weights / self.total_weights.sum())
 
     @cached_property
     def penalties(self) -> Array:

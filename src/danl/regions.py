@@ -99,9 +99,7 @@ class Regions:
         if len(feature_names) == 0:
             raise bad_argument("feature_names", [], "at least one name", "pass one name per feature")
         numbers: dict[str, int] = {}
-        of_feature = [
-            numbers.setdefault(str(name).split(separator, 1)[0], len(numbers)) for name in feature_names
-        ]
+        of_feature = [numbers.setdefault(str(name).split(separator, 1)[0], len(numbers)) for name in feature_names]
         return cls(_frozen(of_feature), tuple(numbers))
 
     @property

@@ -111,7 +111,7 @@ def solve(
     """
     run = _prepare(problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor)
     start = None
-    if isinstance(w0, str) or (w0 is not None and hasattr(w0, "absorb")):
+    if w0 is not None and not isinstance(w0, np.ndarray | list | tuple):
         start = _run(
             replace(run, method=_start_method(w0), reference=None, setup=replace(run.setup, tol=0.0)),
             engine,
@@ -125,7 +125,7 @@ def solve(
 
 
 def reference_optimum(problem: Problem, *, w0: Array | None = None, tol: float = 1e-13) -> Reference:
-    """The optimum of the problem by safeguarded Newton, to gradient norm `tol` or to rounding; it says what it reached."""
+    """The optimum of the problem by safeguarded Newton, to gradient norm `tol` or rounding, with what was reached."""
     result = solve(problem, method="newton", w0=w0, regions=1, tol=tol, max_rounds=500)
     objective, gradient = problem.value_and_gradient(result.w)
     return Reference(result.w, objective, float(np.linalg.norm(gradient)), len(result.history))
@@ -183,7 +183,9 @@ def _prepare(
             "danl.Profile() is a machine without limits"
         )
     if reference is not None and len(reference.w) != d:
-        raise InputError(f"reference: has {len(reference.w)} coefficients, the problem {d}; make it with reference_optimum")
+        raise InputError(
+            f"reference: has {len(reference.w)} coefficients, the problem {d}; make it with reference_optimum"
+        )
     setup = Setup(
         w0=np.zeros(d),
         weights=problem.weights,
@@ -202,7 +204,8 @@ def _start_method(w0: str | AnyMethod) -> AnyMethod:
     method = make_method(w0)
     if getattr(method, "rounds", None) is None:
         raise InputError(
-            f"w0={w0!r}: a method that makes the start must say how far it goes; use 'fedavg:rounds=10', an array, or leave it out for zeros"
+            f"w0={w0!r}: a method that makes the start must say how far it goes; "
+            "use 'fedavg:rounds=10', an array, or leave it out for zeros"
         )
     return method
 
@@ -279,7 +282,8 @@ class _Loop:
         row = self._record(exchange, replies, state.w if finite else self.w, elapsed)
         if not finite or row.objective > BLOWN_UP * self.ceiling or math.isinf(row.objective):
             return "diverged"
-        return state.status
+        ended: Status | None = state.status
+        return ended
 
     def _check_due(self) -> bool:
         # An estimate from memory says the gradient is small enough: only the workers can tell whether it is.
@@ -331,7 +335,12 @@ class _Loop:
             bytes_down=down,
             seconds=elapsed,
             simulated_seconds=simulated_seconds(
-                exchange, replies, self.run.profiles, problem.rows, self.run.entries_per_row, problem.n_features
+                exchange,
+                replies,
+                self.run.profiles,
+                problem.rows,
+                self.run.entries_per_row,
+                problem.n_features,
             ),
             coverage=tuple(int(count) for count in trained.sum(axis=0)),
         )
@@ -342,7 +351,10 @@ class _Loop:
 
 def _settings(run: _Run, engine: Engine) -> dict[str, Any]:
     setup, problem = run.setup, run.problem
-    options = dataclasses.asdict(run.method) if dataclasses.is_dataclass(run.method) else {}  # type: ignore[arg-type]
+    names: list[str] = (
+        [part.name for part in dataclasses.fields(run.method)] if dataclasses.is_dataclass(run.method) else []
+    )
+    options = {name: getattr(run.method, name) for name in names}
     return {
         "method": run.method.name,
         "method_options": options,

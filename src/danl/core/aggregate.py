@@ -10,7 +10,16 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from danl.core.messages import Array, GradientReply, HessianReply, LossReply, Mask, ModelReply, Replies, unpack
+from danl.core.messages import (
+    Array,
+    GradientReply,
+    HessianReply,
+    LossReply,
+    Mask,
+    ModelReply,
+    Replies,
+    unpack,
+)
 
 R = TypeVar("R")
 

@@ -19,6 +19,7 @@ from danl.core.messages import (
     HessianTask,
     LocalStepsTask,
     LossTask,
+    Mask,
     Replies,
     Reply,
     Task,
@@ -35,7 +36,12 @@ def bytes_of(exchange: Exchange, replies: Replies) -> tuple[int, int]:
 
 
 def simulated_seconds(
-    exchange: Exchange, replies: Replies, profiles: Sequence[Profile] | None, rows: Array, entries_per_row: Array, d: int
+    exchange: Exchange,
+    replies: Replies,
+    profiles: Sequence[Profile] | None,
+    rows: Array,
+    entries_per_row: Array,
+    d: int,
 ) -> float:
     """Seconds of the slowest worker that answered; nan where profiles are not known."""
     if profiles is None:
@@ -74,7 +80,7 @@ def work_rows(task: Task, reply: Reply, rows: int, entries_per_row: float, d: in
             return 10.0 * rows
 
 
-def pruning_error(exchange: Exchange, replies: Replies, kept: Array) -> float:
+def pruning_error(exchange: Exchange, replies: Replies, kept: Mask) -> float:
     """max_i |w - w_i|^2 over the gradients of this exchange; `kept` is the (N, d) expansion of their masks."""
     worst = 0.0
     for worker in replies.received:

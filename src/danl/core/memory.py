@@ -33,4 +33,4 @@ class Memory:
         """The proofs' reading (Lemmas 3 and 4): trained regions averaged over C^{t,q} only, the others over all N."""
         counted = weights[:, None] * np.where(trained.any(axis=0), trained, True)  # (N, Q)
         counted = counted / counted.sum(axis=0)
-        return np.einsum("id,id->d", counted[:, regions.of_feature], self.fragments)
+        return np.asarray(np.einsum("id,id->d", counted[:, regions.of_feature], self.fragments))

@@ -1,7 +1,8 @@
 """Random streams that are a function of the seed and of what they are for.
 
-Every draw of a run comes from a generator made anew from (seed, purpose, key): the mini-batch of worker i in exchange k,
-the masks of round t. Nothing has to be stored to resume or replay a run, and a worker that restarts has lost nothing.
+Every draw of a run comes from a generator made anew from (seed, purpose, key): the mini-batch of worker i in
+exchange k, the masks of round t. Nothing has to be stored to resume or replay a run, and a worker that
+restarts has lost nothing.
 """
 
 from __future__ import annotations

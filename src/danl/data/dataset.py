@@ -107,9 +107,7 @@ def load_dataset(
     kind = "libsvm" if entry else file_format(path)
     if kind == "libsvm":
         if given:
-            raise bad_argument(
-                given[0], columns[given[0]], f"left out: {path} is LIBSVM text, without columns"
-            )
+            raise bad_argument(given[0], columns[given[0]], f"left out: {path} is LIBSVM text, without columns")
         if entry:
             n_features = _check_registered_options(entry, n_features, zero_based)
         table = read_libsvm(path, n_features=n_features, zero_based=zero_based)
@@ -161,9 +159,7 @@ def _resolve(name_or_path: str | os.PathLike[str], *, progress: bool) -> tuple[R
 
 def _check_registered_options(entry: Registered, n_features: int | None, zero_based: bool) -> int:
     if n_features not in (None, entry.features):
-        raise bad_argument(
-            "n_features", n_features, f"{entry.features} for the data set {entry.name}", "or left out"
-        )
+        raise bad_argument("n_features", n_features, f"{entry.features} for the data set {entry.name}", "or left out")
     if zero_based:
         raise bad_argument("zero_based", zero_based, f"False: the data set {entry.name} counts from 1")
     return entry.features
@@ -186,9 +182,7 @@ def _dataset(table: Table, *, name: str, source: str, target: str) -> Dataset:
 
 def _not_a_number(labels: NDArray[Any]) -> InputError:
     row, label = next((row, label) for row, label in enumerate(labels.tolist()) if not is_number(label))
-    return bad_argument(
-        f"y[{row}]", label, "a number for target='real'", f"it is in row {row} (counted from 0)"
-    )
+    return bad_argument(f"y[{row}]", label, "a number for target='real'", f"it is in row {row} (counted from 0)")
 
 
 def _plain(value: Any) -> Label:

@@ -124,8 +124,7 @@ def _download(entry: Registered, *, progress: bool) -> Path:
     )
     if os.environ.get("DANL_OFFLINE", "").lower() not in ("", "0", "false", "no"):
         raise InputError(
-            f"the data set {entry.name} is not on this machine and DANL_OFFLINE forbids "
-            f"downloading it; {by_hand}"
+            f"the data set {entry.name} is not on this machine and DANL_OFFLINE forbids downloading it; {by_hand}"
         )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -135,9 +134,7 @@ def _download(entry: Registered, *, progress: bool) -> Path:
             _check_received(entry, incoming, by_hand=by_hand)
             os.replace(incoming, target)
     except OSError as error:
-        raise InputError(
-            f"the data set {entry.name} could not be written to {target}: {error}; {by_hand}"
-        ) from error
+        raise InputError(f"the data set {entry.name} could not be written to {target}: {error}; {by_hand}") from error
     return target
 
 
@@ -145,17 +142,22 @@ def _receive(entry: Registered, incoming: Path, *, by_hand: str, progress: bool)
     """Download to `incoming`, trying again after the failures that may pass by themselves."""
     import pooch
 
+    responses: list[Any] = []
+    keep_response = {"response": lambda response, *_, **__: responses.append(response)}
     for attempt in range(1, ATTEMPTS + 1):
         bar = _ProgressBar(entry.name) if progress else None
         downloader = pooch.HTTPDownloader(
-            progressbar=bar or False, chunk_size=_CHUNK_BYTES, timeout=TIMEOUT_SECONDS
+            progressbar=bar or False,
+            chunk_size=_CHUNK_BYTES,
+            timeout=TIMEOUT_SECONDS,
+            hooks=keep_response,
         )
         try:
             downloader(entry.url, str(incoming), None)
             return
         except OSError as error:  # every error of requests is one
-            response = getattr(error, "response", None)
-            refused = response is not None and response.status_code < 500
+            answer = getattr(error, "response", None)
+            refused = answer is not None and answer.status_code < 500
             if refused or attempt == ATTEMPTS:
                 raise InputError(
                     f"downloading the data set {entry.name} from {entry.url} failed after "
@@ -163,6 +165,8 @@ def _receive(entry: Registered, incoming: Path, *, by_hand: str, progress: bool)
                 ) from error
             time.sleep(RETRY_WAIT_SECONDS * 2 ** (attempt - 1))
         finally:
+            for response in responses:  # pooch leaves the connection of a failed download open
+                response.close()
             if bar is not None:
                 bar.close()
 

@@ -13,6 +13,7 @@ import csv
 import gzip
 import io
 import lzma
+import math
 import re
 import zlib
 from array import array
@@ -54,9 +55,7 @@ def file_format(path: Path) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in PACKINGS:
         suffixes.pop()
-    return {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}.get(
-        suffixes[-1] if suffixes else "", "libsvm"
-    )
+    return {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}.get(suffixes[-1] if suffixes else "", "libsvm")
 
 
 def open_unpacked(path: Path) -> IO[bytes]:
@@ -105,9 +104,7 @@ def read_libsvm(path: Path, *, n_features: int | None = None, zero_based: bool =
     if b"_" in text or b"qid:" in text:  # it reads 1_0 as 10, and drops qid:3
         _raise_at_bad_line(path, text, n_features, zero_based)
     if len(y) == 0:
-        raise InputError(
-            f"{path}: holds no rows (it is empty, or only comments and blank lines); {_LIBSVM_FORM}"
-        )
+        raise InputError(f"{path}: holds no rows (it is empty, or only comments and blank lines); {_LIBSVM_FORM}")
     narrow = np.int32 if max(X.nnz, X.shape[1]) <= _MAX_INDEX else np.int64
     X = sparse.csr_matrix((X.data, X.indices.astype(narrow), X.indptr.astype(narrow)), shape=X.shape)
     X.eliminate_zeros()
@@ -185,6 +182,7 @@ def read_csv(
         header = [name.strip() for name in next(records, (0, []))[1]]
         _check_header(path, header)
         columns = _choose_columns(path, header, target_column, site_column, weight_column)
+        numeric = columns.numeric
         for row, (line, cells) in enumerate(records):
             if len(cells) != len(header):
                 raise InputError(
@@ -192,10 +190,10 @@ def read_csv(
                     f"cells, expected {len(header)} as in the header; the file was not loaded"
                 )
             place = f"{path}, line {line} (row {row}, counted from 0)"
-            texts = [cells[position] for position in columns.numeric]
+            texts = [cells[position] for position in numeric]
             numbers = _numbers(texts)
             if numbers is None:
-                raise _bad_cell(place, [header[position] for position in columns.numeric], texts)
+                raise _bad_cell(place, [header[position] for position in numeric], texts)
             values.extend(numbers)
             labels.append(cells[columns.target].strip())
             if _is_missing(labels[-1]):
@@ -355,15 +353,15 @@ def _numbers(texts: Sequence[str]) -> list[float] | None:
         numbers = [float(text) for text in texts]
     except ValueError:
         return None
-    return None if any(number != number for number in numbers) else numbers
+    # A sum is NaN if a term is (or if infinities cancel), and quicker than a look at each.
+    return None if math.isnan(sum(numbers)) and any(map(math.isnan, numbers)) else numbers
 
 
 def _bad_cell(place: str, names: Sequence[str], texts: Sequence[str]) -> InputError:
     for name, text in zip(names, texts, strict=True):
         if _is_missing(text):
             return InputError(
-                f"{place}, column {name!r}: the value is missing; fill it in or drop the row; "
-                "the file was not loaded"
+                f"{place}, column {name!r}: the value is missing; fill it in or drop the row; the file was not loaded"
             )
         if not is_number(text):
             return InputError(

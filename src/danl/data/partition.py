@@ -67,9 +67,7 @@ class Shard:
         X, targets, row_weights = check_rows(X, y, weights)
         indices = np.arange(len(targets)) if rows is None else np.asarray(rows, dtype=np.intp)
         if indices.shape != targets.shape:
-            raise InputError(
-                f"rows: found {indices.shape}, must have one index for each of the {len(targets)} rows"
-            )
+            raise InputError(f"rows: found {indices.shape}, must have one index for each of the {len(targets)} rows")
         return cls(X, targets, row_weights, indices, name)
 
     @property
@@ -194,14 +192,10 @@ def partition(
         groups = divide(targets, count, _generator(seed), **(defaults | options))
         _fill_empty(groups)
         names = [f"worker-{index}" for index in range(count)]
-    return [
-        _shard(X, targets, row_weights, np.sort(rows), each) for rows, each in zip(groups, names, strict=True)
-    ]
+    return [_shard(X, targets, row_weights, np.sort(rows), each) for rows, each in zip(groups, names, strict=True)]
 
 
-def _shard(
-    X: Any, y: NDArray[np.float64], weights: NDArray[np.float64] | None, rows: Rows, name: str
-) -> Shard:
+def _shard(X: Any, y: NDArray[np.float64], weights: NDArray[np.float64] | None, rows: Rows, name: str) -> Shard:
     own = None if weights is None else weights[rows]
     if own is not None and not own.any():
         raise InputError(
@@ -284,9 +278,9 @@ def _by_site(sites: ArrayLike | None, n_rows: int, workers: int | None) -> tuple
     column = np.asarray(sites)
     if column.shape != (n_rows,):
         raise InputError(f"sites: must have one id for each of the {n_rows} rows, found shape {column.shape}")
-    missing = [row for row, each in enumerate(column.tolist()) if each is None or each != each or each == ""]
-    if missing:
-        raise bad_argument(f"sites[{missing[0]}]", column[missing[0]], "the id of a site, not missing")
+    for row, each in enumerate(column.tolist()):
+        if each is None or each != each or each == "":
+            raise bad_argument(f"sites[{row}]", each, "the id of a site, not missing")
     try:
         ids, inverse = np.unique(column, return_inverse=True)
     except TypeError as error:
@@ -353,9 +347,7 @@ def _as_matrix(X: Any) -> Any:
 def _as_vector(name: str, values: ArrayLike, n_rows: int) -> NDArray[np.float64]:
     vector = np.asarray(values)
     if vector.shape != (n_rows,):
-        raise InputError(
-            f"{name}: must have one entry for each of the {n_rows} rows of X; found shape {vector.shape}"
-        )
+        raise InputError(f"{name}: must have one entry for each of the {n_rows} rows of X; found shape {vector.shape}")
     try:
         if vector.dtype.kind not in "biufO":
             raise TypeError(f"found entries of type {vector.dtype}")

@@ -1,4 +1,4 @@
-"""What an engine is: it opens the workers, carries tasks out and replies in, and does no mathematics of the algorithm."""
+"""What an engine is: it opens the workers and carries tasks out and replies in; it does no maths of the algorithm."""
 
 from __future__ import annotations
 

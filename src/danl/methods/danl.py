@@ -125,9 +125,7 @@ class DANL:
         gradient = mean_gradient(answers, setup.weights, setup.n_features)
         return self._step(state, gradient, setup, exact=self.batch_size is None)
 
-    def _phase_two(
-        self, state: DANLState, memory: Memory, replies: Replies, setup: Setup
-    ) -> tuple[DANLState, Info]:
+    def _phase_two(self, state: DANLState, memory: Memory, replies: Replies, setup: Setup) -> tuple[DANLState, Info]:
         """Lines 15-21."""
         memory = memory.refreshed(of_kind(replies, GradientReply), setup.regions)
         trained = trained_pairs(replies, setup.n_workers, setup.regions.n_regions)
@@ -140,9 +138,10 @@ class DANL:
 
     def _step(self, state: DANLState, gradient: Array, setup: Setup, *, exact: bool) -> tuple[DANLState, Info]:
         """Line 7 or 21, unless the workers have just shown that w is good enough."""
-        assert state.curvature is not None
+        curvature = state.curvature
+        assert curvature is not None
         info = Info(grad_norm=float(np.linalg.norm(gradient)))
         state = replace(state, round=state.round + 1)
         if exact and info.grad_norm <= setup.tol:
             return replace(state, status="converged"), info
-        return replace(state, w=state.w - state.curvature.solve(gradient)), info
+        return replace(state, w=state.w - curvature.solve(gradient)), info

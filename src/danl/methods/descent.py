@@ -18,7 +18,15 @@ import numpy as np
 
 from danl.core.aggregate import mean_gradient, mean_hessian, of_kind
 from danl.core.curvature import Curvature, project
-from danl.core.messages import Array, Exchange, GradientReply, GradientTask, HessianReply, HessianTask, Replies
+from danl.core.messages import (
+    Array,
+    Exchange,
+    GradientReply,
+    GradientTask,
+    HessianReply,
+    HessianTask,
+    Replies,
+)
 from danl.methods.base import Info, Setup, Status, Turn
 from danl.methods.checks import check_batch_size, check_learning_rate, check_mu
 from danl.methods.smoothness import ask_smoothness, learning_rate_from
@@ -33,9 +41,7 @@ class DescentState:
     metric: Curvature | float | None = None
 
 
-def gradient_exchange(
-    state: DescentState, setup: Setup, turn: Turn, batch_size: int | None
-) -> Exchange:
+def gradient_exchange(state: DescentState, setup: Setup, turn: Turn, batch_size: int | None) -> Exchange:
     """Ask everyone for the whole gradient at w."""
     task = GradientTask(turn.exchange, state.w, batch_size=batch_size)
     return Exchange("gradient", dict.fromkeys(setup.everyone(), task))
@@ -52,7 +58,11 @@ def descend(state: DescentState, gradient: Array, setup: Setup, *, exact: bool) 
 
 
 def hessian_exchange(
-    state: DescentState, setup: Setup, turn: Turn, batch_size: int | None = None, hessian_batch: int | None = None
+    state: DescentState,
+    setup: Setup,
+    turn: Turn,
+    batch_size: int | None = None,
+    hessian_batch: int | None = None,
 ) -> Exchange:
     """Ask everyone for gradient and Hessian at w."""
     task = HessianTask(turn.exchange, state.w, batch_size, hessian_batch)

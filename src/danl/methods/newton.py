@@ -3,8 +3,8 @@ r"""Newton's method, safeguarded: a Hessian exchange at every accepted model, ba
     w <- w - t [Hess f(w)]_mu^-1 grad f(w)
 
 The Hessian exchange at the trial model tells its loss as well. If that is not low enough (Armijo), t is halved on
-loss-only exchanges until it is, and only then are Hessians exchanged there. Every accepted full step costs one exchange.
-The plain step without the safeguard, the paper's benchmark for F*, is `danl.methods.NewtonUndamped`.
+loss-only exchanges until it is, and only then are Hessians exchanged there. Every accepted full step costs one
+exchange. The plain step without the safeguard, the paper's benchmark for F*, is `danl.methods.NewtonUndamped`.
 """
 
 from __future__ import annotations
@@ -121,4 +121,4 @@ def shorter(state: NewtonState) -> NewtonState:
 
 def at_rounding(decrease: float, loss: float) -> bool:
     """Whether the decrease a Newton step predicts is below the rounding of the loss."""
-    return decrease <= ROUNDING * max(abs(loss), np.finfo(float).tiny)
+    return bool(decrease <= ROUNDING * max(abs(loss), np.finfo(float).tiny))

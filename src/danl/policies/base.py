@@ -136,9 +136,7 @@ class WorkerPolicy(Protocol):
     def promise(self, setting: Setting) -> Promise:
         """Say what the masks are sure to satisfy in this setting."""
 
-    def mask(
-        self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions
-    ) -> BoolArray:
+    def mask(self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions) -> BoolArray:
         """Choose the regions of worker `worker` in round `number`, shape (Q,)."""
 
 

@@ -50,9 +50,7 @@ class Coverage:
     def __post_init__(self) -> None:
         object.__setattr__(self, "psi", whole_number("psi", self.psi, "try psi=1"))
         if self.gamma is not None:
-            gamma = whole_number(
-                "gamma", self.gamma, "leave it out for no bound, or use Full for no staleness"
-            )
+            gamma = whole_number("gamma", self.gamma, "leave it out for no bound, or use Full for no staleness")
             object.__setattr__(self, "gamma", gamma)
         object.__setattr__(self, "keep", share("keep", self.keep, "try keep=0"))
 

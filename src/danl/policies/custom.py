@@ -39,9 +39,7 @@ class Custom:
         """Nothing is known of the function."""
         return Promise()
 
-    def mask(
-        self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions
-    ) -> BoolArray:
+    def mask(self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions) -> BoolArray:
         """Ask the function, and check its answer."""
         model = w.view()
         model.flags.writeable = False  # the workers of one process share w

@@ -84,7 +84,12 @@ def _from_text(text: str) -> Policy:
             "made in Python, as it needs a profile of every worker",
             "write danl.policies.ResourceAware(profiles, deadline)",
         )
-    options = {_SHORT_OPTIONS.get((name, key), key): value for key, value in options.items()}
+    for (policy_name, short), option in _SHORT_OPTIONS.items():
+        if name == policy_name and short in options:
+            if option in options:
+                allowed = f"{name} with {option} given once"
+                raise bad_argument("policy", text, allowed, f"{short!r} is short for it")
+            options[option] = options.pop(short)
     if name == "schedule":
         _check_options(text, name, options, known=["file", "cycle"], required=["file"])
         return _schedule_from_file(str(options["file"]), options.get("cycle", False))
@@ -113,9 +118,8 @@ def _schedule_from_file(path: str, cycle: Any) -> Schedule:
     try:
         masks = np.load(path, allow_pickle=False)
     except (OSError, EOFError, ValueError) as error:
-        raise InputError(
-            f"policy option file={path!r}: must be {allowed}; it cannot be read ({error})"
-        ) from error
+        raise InputError(f"policy option file={path!r}: must be {allowed}; it cannot be read ({error})") from error
     if not isinstance(masks, np.ndarray):
+        masks.close()
         raise bad_argument("policy option file", path, allowed, "save the masks alone, with numpy.save")
     return Schedule(masks, cycle=cycle)

@@ -30,9 +30,9 @@ class Magnitude:
 
     Notes
     -----
-    Equal norms are taken in turn: round t begins with region ``(t - 1) * count (mod Q)``, as the cyclic
-    `danl.policies.Subset` does, so that at w = 0 no region starves. All workers see the same w and choose
-    the same regions.
+    Where several regions of equal norm compete for the last places they take turns, as those of the cyclic
+    `danl.policies.Subset` do, so that none of them starves; at w = 0 these are all regions. All workers see
+    the same w and choose the same regions.
     """
 
     keep: float
@@ -53,17 +53,18 @@ class Magnitude:
             max_staleness=0 if count == setting.n_regions else None,
         )
 
-    def mask(
-        self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions
-    ) -> BoolArray:
-        """Rank the regions by norm, ties by turn, and keep the first."""
+    def mask(self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions) -> BoolArray:
+        """Keep what is above the last norm that still fits in, and take turns among those that equal it."""
         n_regions = regions.n_regions
         count = self._count(n_regions)
         with np.errstate(over="ignore"):  # a run that diverges still needs a mask
             squared_norms = np.bincount(regions.of_feature, weights=w * w, minlength=n_regions)
-        turn = (np.arange(n_regions) - (number - 1) * count) % n_regions
-        mask = np.zeros(n_regions, dtype=bool)
-        mask[np.lexsort((turn, -squared_norms))[:count]] = True
+        squared_norms[np.isnan(squared_norms)] = np.inf
+        last = np.sort(squared_norms)[-count]
+        mask: BoolArray = squared_norms > last
+        equal = np.flatnonzero(squared_norms == last)
+        places = count - np.count_nonzero(mask)
+        mask[equal[((number - 1) * places + np.arange(places)) % len(equal)]] = True
         return mask
 
     def _count(self, n_regions: int) -> int:

@@ -62,10 +62,7 @@ class Fleet:
     def of(cls, profiles: Sequence[Profile]) -> Fleet:
         """Line the profiles up, worker by worker."""
         return cls(
-            *(
-                np.array([getattr(profile, field.name) for profile in profiles], dtype=float)
-                for field in fields(cls)
-            )
+            *(np.array([getattr(profile, field.name) for profile in profiles], dtype=float) for field in fields(cls))
         )
 
 

@@ -42,8 +42,6 @@ class Random:
             return Promise()
         return Promise(setting.n_workers, setting.n_regions, 0)
 
-    def mask(
-        self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions
-    ) -> BoolArray:
+    def mask(self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions) -> BoolArray:
         """Q coin flips."""
         return rng.random(regions.n_regions) < self.keep

@@ -39,9 +39,7 @@ class Schedule:
         if planned.dtype != np.bool_:
             raise bad_argument("masks.dtype", str(planned.dtype), "bool", "convert with masks.astype(bool)")
         if planned.ndim != 3 or planned.size == 0:
-            raise bad_argument(
-                "masks.shape", planned.shape, "(T, N, Q), rounds by workers by regions, none of 0"
-            )
+            raise bad_argument("masks.shape", planned.shape, "(T, N, Q), rounds by workers by regions, none of 0")
         if not isinstance(cycle, bool):
             raise bad_argument("cycle", cycle, "True or False")
         planned.flags.writeable = False
@@ -55,8 +53,7 @@ class Schedule:
             raise bad_argument(
                 "masks.shape",
                 self.planned.shape,
-                f"(T, {expected[0]}, {expected[1]}), as there are {expected[0]} workers "
-                f"and {expected[1]} regions",
+                f"(T, {expected[0]}, {expected[1]}), as there are {expected[0]} workers and {expected[1]} regions",
                 "make the schedule for this problem",
             )
         if len(self.planned) < setting.max_rounds and not self.cycle:

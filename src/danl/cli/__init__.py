@@ -1,0 +1,1 @@
+"""The command line: `danl fit`, `danl compare`, `danl certify`, `danl datasets`."""

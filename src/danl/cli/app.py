@@ -1,0 +1,31 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+import typer
+
+from danl.cli.certify import certify
+from danl.cli.compare import compare
+from danl.cli.datasets import datasets
+from danl.cli.fit import fit
+
+app = typer.Typer(
+    name="danl",
+    help="Newton-type learning across machines that differ in data, speed and memory.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 converged or ran its rounds, 2 wrong input, 3 diverged or lost its quorum, 130 interrupted.",
+)
+app.command()(fit)
+app.command()(compare)
+app.command()(certify)
+app.add_typer(datasets, name="datasets")
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", "-V", help="Show the version and exit."),
+) -> None:
+    """Newton-type learning across machines that differ in data, speed and memory."""

@@ -1,0 +1,79 @@
+"""`danl certify`: a run, and what Theorem 1 has to say about it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from rich.table import Table
+from rich.text import Text
+
+from danl.cli.display import console
+from danl.cli.options import RUN, Json, RunOptions, option, shares_options
+from danl.solver import reference_optimum
+from danl.theory import Certificate
+from danl.theory import certify as certify_run
+
+
+@shares_options
+def certify(
+    options: RunOptions,
+    method: Annotated[str, option(RUN, "The method to certify.")] = "danl-paper",
+    as_json: Json = False,
+) -> int:
+    """Check Theorem 1 on a problem: its constants, its conditions, and the measured distances against 2^-t.
+
+    Example: danl certify a1a --policy coverage:psi=3,gamma=2 --alpha 1e-2
+    """
+    screen = console()
+    job = options.job()
+    reference = reference_optimum(job.problem)
+    result = options.solve(job, method, reference, screen)
+    certificate = certify_run(job.problem, result, reference=reference)
+    if as_json:
+        print(json.dumps({"data": job.data.name, "status": result.status} | certificate.to_dict(), allow_nan=False))
+    screen.print(f"{job.title}, {result.method}: {result.status}", style="bold")
+    screen.print(constants_table(certificate))
+    screen.print(conditions_table(certificate))
+    screen.print(certificate.verdict)
+    return 0
+
+
+MEANINGS = {
+    "mu": "strong convexity (Assumption 1)",
+    "iota_g": "Lipschitz constant of the gradients (2)",
+    "iota_h": "Lipschitz constant of the Hessians (2)",
+    "L": "bound of the gradients on the run's ball (2)",
+    "Lambda": "deviation of a sampled gradient (3 i)",
+    "kappa": "deviation of a sampled Hessian (3 ii)",
+    "delta": "largest pruning error |w - w_i| (4)",
+    "psi": "psi*: fewest workers on a trained region",
+    "gamma": "longest run of untrained rounds",
+    "a": "iota_h^2 / 2",
+    "b": "mu^2 / 16 - kappa^2",
+    "c": "noise, pruning and staleness together",
+    "rho": "b^2 - 4 a c",
+    "initial_distance": "|w0 - w*|",
+}
+
+
+def constants_table(certificate: Certificate) -> Table:
+    """The constants, each with what it is."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("constant", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("what it is", style="dim")
+    for name, meaning in MEANINGS.items():
+        table.add_row(name, f"{getattr(certificate.constants, name):.4g}", meaning)
+    return table
+
+
+def conditions_table(certificate: Certificate) -> Table:
+    """Theorem 1's conditions with their numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("condition", "statement", "here", "holds"):
+        table.add_column(name)
+    for condition in certificate.conditions:
+        verdict = Text("yes", style="green") if condition.holds else Text("no", style="bold red")
+        table.add_row(condition.name, condition.statement, condition.numbers, verdict)
+    return table

@@ -1,0 +1,90 @@
+"""`danl compare`: several methods on the same problem, start, seed and masks."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from danl.cli.display import comparison_table, console
+from danl.cli.fit import EXIT, run_report
+from danl.cli.options import RUN, Force, Json, Out, ReferenceFlag, RunOptions, option, shares_options
+from danl.cli.output import check_out, describe, write_json, write_run
+from danl.errors import InputError, bad_argument
+from danl.figures import plot_histories
+from danl.history import History
+from danl.methods import make_method
+from danl.solver import reference_optimum
+
+FILES = ("comparison.json", "comparison.png")
+
+
+@shares_options
+def compare(
+    options: RunOptions,
+    methods: Annotated[
+        str, option(RUN, "Methods, separated by commas; options as in newton,fedavg:steps=5,learning_rate=0.1.")
+    ] = "danl-paper,danl-masked,newton-zero",
+    reference: ReferenceFlag = True,
+    out: Out = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> int:
+    """Compare methods in rounds, bytes and seconds on one problem.
+
+    Example: danl compare a1a --methods danl-masked,newton,gd,fedavg --alpha 1e-3
+    """
+    screen = console()
+    labels = split_methods(methods)
+    job = options.job()
+    check_out(out, force=force, files=FILES)
+    measured_against = reference_optimum(job.problem) if reference else None
+    histories: dict[str, History] = {}
+    reports: list[dict[str, Any]] = []
+    for label in labels:
+        result = options.solve(job, label, measured_against, screen)
+        folder = None if out is None else out / folder_name(label)
+        if folder is not None:
+            write_run(folder, result, job, describe(job, result))
+        report = run_report(options, job, result, measured_against, None if folder is None else str(folder))
+        reports.append({"label": label} | report)
+        histories[label] = result.history
+        if result.status == "interrupted":
+            break
+    if out is not None:
+        write_json(out / "comparison.json", {"title": job.title, "runs": reports})
+        drawn = {label: history for label, history in histories.items() if len(history)}
+        if drawn:
+            plot_histories(drawn, out / "comparison.png", title=job.title)
+    if as_json:
+        print(json.dumps({"title": job.title, "runs": reports}, allow_nan=False))
+    screen.print(job.title, style="bold")
+    screen.print(comparison_table(reports))
+    if out is not None:
+        screen.print(f"written to {out}/ (figure: {out / 'comparison.png'})")
+    # One method that diverges is a result of the comparison, not a failure of it.
+    return EXIT["interrupted"] if reports[-1]["status"] == "interrupted" else 0
+
+
+def split_methods(text: str) -> list[str]:
+    """``a,b:x=1,y=2,c`` or the same with spaces; a part such as ``y=2`` belongs to the method before it."""
+    labels: list[str] = []
+    for part in re.split(r"[,\s]+", text.strip()):
+        if labels and "=" in part and ":" not in part:
+            labels[-1] += f",{part}"
+        elif part:
+            labels.append(part)
+    if not labels:
+        raise bad_argument("methods", text, "at least one method", "for example --methods danl-masked,newton")
+    for label in labels:
+        make_method(label)  # refuse a wrong one before the first run
+    twice = [label for label in labels if labels.count(label) > 1]
+    if twice:
+        raise InputError(f"methods={text!r}: {twice[0]!r} is there twice; name each once")
+    return labels
+
+
+def folder_name(label: str) -> Path:
+    """A method with its options as the name of a folder."""
+    return Path(re.sub(r"[^\w.=-]+", "_", label))

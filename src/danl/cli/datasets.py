@@ -1,0 +1,50 @@
+"""`danl datasets`: what can be had by name, and where it is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from danl.data.fetch import cache_dir, status
+from danl.data.fetch import fetch as fetch_one
+from danl.data.registry import REGISTRY, lookup
+
+datasets = typer.Typer(
+    help="Registered data sets: list them, fetch them, show where they are kept.", no_args_is_help=True
+)
+
+
+@datasets.command("list")
+def list_() -> int:
+    """List the registered data sets and where each would be read from."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("name", no_wrap=True)
+    table.add_column("rows", justify="right")
+    table.add_column("features", justify="right")
+    table.add_column("checksum")
+    table.add_column("where", no_wrap=True)
+    for entry in REGISTRY.values():
+        known = "known" if entry.sha256 else "-"
+        table.add_row(entry.name, f"{entry.rows:,}", f"{entry.features:,}", known, status(entry))
+    Console(highlight=False).print(table)
+    return 0
+
+
+@datasets.command()
+def fetch(names: Annotated[list[str], typer.Argument(help="Names from danl datasets list.")]) -> int:
+    """Download data sets into the cache, unless they are there."""
+    for name in names:
+        lookup(name)  # refuse a wrong name before the first download
+    for name in names:
+        print(f"{name}: {fetch_one(name)}")
+    return 0
+
+
+@datasets.command()
+def path() -> int:
+    """Print the folder downloads are kept in."""
+    print(cache_dir())
+    return 0

@@ -1,0 +1,136 @@
+"""What a person sees: the live line of a run, and the tables at its end. Everything goes to standard error."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from danl.history import Row
+
+STATUS_STYLES = {
+    "converged": "green",
+    "max_rounds": "yellow",
+    "diverged": "bold red",
+    "quorum_lost": "bold red",
+    "interrupted": "yellow",
+}
+
+
+def console() -> Console:
+    """The console for people; standard output is for results."""
+    return Console(stderr=True, highlight=False)
+
+
+class LiveRun:
+    """One line that follows a run: round, gap or gradient norm, coverage, bytes. Silent where nobody watches."""
+
+    def __init__(self, target: Console, label: str, max_rounds: int, *, quiet: bool = False) -> None:
+        self._label, self._max_rounds = label, max_rounds
+        self._bytes, self._begun = 0, time.perf_counter()
+        self._live = (
+            None if quiet or not target.is_terminal else Live(console=target, transient=True, refresh_per_second=12)
+        )
+
+    def __enter__(self) -> LiveRun:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, row: Row) -> None:
+        """Show the newest row."""
+        self._bytes += row.bytes_up + row.bytes_down
+        if self._live is None:
+            return
+        progress = f"round {row.exchange:>3}/{self._max_rounds}"
+        measure = f"gap {row.gap:9.2e}" if not math.isnan(row.gap) else f"gradient norm {row.grad_norm:9.2e}"
+        coverage = "coverage " + (
+            " ".join(str(count) for count in row.coverage)
+            if len(row.coverage) <= 12
+            else f"{min(row.coverage)}-{max(row.coverage)}"
+        )
+        elapsed = f"{time.perf_counter() - self._begun:5.1f} s"
+        parts = [
+            f"{self._label:<15}",
+            progress,
+            f"{row.kind:<11}",
+            measure,
+            coverage,
+            human_bytes(self._bytes),
+            elapsed,
+        ]
+        self._live.update(Text("  ".join(parts), overflow="ellipsis", no_wrap=True))
+
+
+def summary_table(summary: Mapping[str, Any], reference: bool) -> Table:
+    """The end of one run."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    status = summary["status"]
+    table.add_row("status", Text(status, style=STATUS_STYLES[status]))
+    table.add_row("method", summary["method"])
+    table.add_row("exchanges", f"{summary['exchanges']}, {summary['hessian_exchanges']} of them with Hessians")
+    table.add_row("objective", number(summary["objective"], ".12g"))
+    if reference:
+        table.add_row("gap", number(summary["gap"], ".3e"))
+    table.add_row("gradient norm", number(summary["grad_norm"], ".3e"))
+    table.add_row("bytes", f"{human_bytes(summary['bytes_up'])} up, {human_bytes(summary['bytes_down'])} down")
+    table.add_row(
+        "masks",
+        f"min coverage {summary['min_coverage']}, max staleness {summary['max_staleness']}, "
+        f"min trained regions {summary['min_trained']}",
+    )
+    table.add_row("seconds", number(summary["seconds"], ".3f"))
+    if summary["simulated_seconds"] is not None:
+        table.add_row("simulated seconds", number(summary["simulated_seconds"], ".3f"))
+    return table
+
+
+def comparison_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
+    """Several runs, a line each."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("method", "status"):
+        table.add_column(name, no_wrap=True)
+    for name in ("exchanges", "Hessians", "gap", "|gradient|", "up", "down", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for summary in summaries:
+        table.add_row(
+            summary["label"],
+            Text(summary["status"], style=STATUS_STYLES[summary["status"]]),
+            str(summary["exchanges"]),
+            str(summary["hessian_exchanges"]),
+            number(summary["gap"], ".1e"),
+            number(summary["grad_norm"], ".1e"),
+            human_bytes(summary["bytes_up"]),
+            human_bytes(summary["bytes_down"]),
+            number(summary["seconds"], ".2f"),
+        )
+    return table
+
+
+def number(value: float | None, form: str) -> str:
+    """A number, or a dash where it is not known."""
+    return "-" if value is None else format(value, form)
+
+
+def human_bytes(count: float) -> str:
+    """1234567 -> 1.2 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

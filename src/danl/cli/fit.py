@@ -1,0 +1,86 @@
+"""`danl fit`: one run on one data set."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from danl.cli.display import console, human_bytes, number, summary_table
+from danl.cli.options import RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
+from danl.cli.output import check_out, describe, write_run
+from danl.result import Result
+from danl.solver import DEFAULT_METHOD, Reference, reference_optimum
+
+EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130}
+
+METHOD_HELP = "danl-masked, danl-paper, newton-zero, newton, newton-undamped, gd, fedavg; options as fedavg:steps=5."
+
+
+@shares_options
+def fit(
+    options: RunOptions,
+    method: Annotated[str, option(RUN, METHOD_HELP)] = DEFAULT_METHOD,
+    reference: ReferenceFlag = False,
+    out: Out = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> int:
+    """Fit a model: N workers train their regions, the server steps.
+
+    Example: danl fit a1a --policy coverage:psi=3 --alpha 1e-3 --init fedavg:rounds=10 --reference --out run
+    """
+    screen = console()
+    job = options.job()
+    check_out(out, force=force)
+    measured_against = reference_optimum(job.problem) if reference else None
+    result = options.solve(job, method, measured_against, screen)
+    if out is not None:
+        write_run(out, result, job, describe(job, result))
+    report = run_report(options, job, result, measured_against, str(out) if out else None)
+    if as_json:
+        print(json.dumps(report, allow_nan=False))
+    screen.print(job.title, style="bold")
+    screen.print(summary_table(report, reference))
+    if result.start is not None:
+        start = report["init"]
+        screen.print(
+            f"start: {start['method']}, {start['exchanges']} exchanges, {human_bytes(start['bytes_up'])} up, "
+            f"{human_bytes(start['bytes_down'])} down, not counted above",
+            style="dim",
+        )
+    if measured_against is not None:
+        screen.print(f"reference optimum: gradient norm {number(measured_against.grad_norm, '.1e')}", style="dim")
+    for failure in result.failures[:5]:
+        screen.print(f"worker {failure.worker} did not answer ({failure.kind}): {failure.detail}", style="yellow")
+    if out is not None:
+        screen.print(f"written to {out}/")
+    return EXIT[result.status]
+
+
+def run_report(
+    options: RunOptions, job: Job, result: Result, reference: Reference | None, out: str | None
+) -> dict[str, Any]:
+    """The object --json prints."""
+    return result.summary() | {
+        "data": job.data.name,
+        "rows": int(job.problem.rows.sum()),
+        "features": job.problem.n_features,
+        "workers": job.problem.n_workers,
+        "partition": job.partition,
+        "regions": job.regions.n_regions,
+        "policy": options.policy,
+        "loss": job.problem.loss.name,
+        "l2": job.problem.l2,
+        "alpha": job.problem.alpha,
+        "weighting": job.problem.weighting,
+        "seed": options.seed,
+        "init": {"method": options.init} if result.start is None else result.start.summary(),
+        "reference": None
+        if reference is None
+        else {
+            "objective": reference.objective,
+            "grad_norm": reference.grad_norm,
+            "exchanges": reference.exchanges,
+        },
+        "out": out,
+    }

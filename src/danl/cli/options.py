@@ -1,0 +1,185 @@
+"""Options the commands share, and how they become a problem and a run.
+
+`RunOptions` is the list of them, one field an option; `shares_options` gives them to a command, so that `fit`,
+`compare` and `certify` take the same options with the same meaning and only add their own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+from rich.console import Console
+
+from danl.cli.display import LiveRun
+from danl.data import Dataset, load_dataset, partition
+from danl.errors import InputError, bad_argument
+from danl.objectives import make_loss
+from danl.problem import Problem
+from danl.regions import Regions
+from danl.result import Result
+from danl.solver import Reference, solve
+
+DATA, PROBLEM, RUN, OUTPUT = "Data", "Problem", "Run", "Output"
+
+
+def option(panel: str, help: str, *names: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel)
+
+
+Out = Annotated[Path | None, option(OUTPUT, "Folder for history.csv, config.json, model.npz and the figure.")]
+Force = Annotated[bool, option(OUTPUT, "Overwrite a run that is there already.", "--force")]
+Json = Annotated[bool, option(OUTPUT, "One JSON object on standard output.", "--json")]
+ReferenceFlag = Annotated[bool, option(RUN, "Compute the optimum first and report the gap to it.")]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What every run is made of; a field is an option of the command line."""
+
+    data: Annotated[
+        str, typer.Argument(help="A registered data set (danl datasets list), or a LIBSVM, CSV or Parquet file.")
+    ]
+    workers: Annotated[int | None, option(DATA, "Number of workers; default 10, or one per site.")] = None
+    partition: Annotated[
+        str,
+        option(DATA, "How rows are dealt out: iid, sorted[:shuffle=0.2], dirichlet:alpha=0.5, quantity:alpha=1, site."),
+    ] = "iid"
+    n_features: Annotated[
+        int | None, option(DATA, "Number of features of a LIBSVM file; default: its largest index.")
+    ] = None
+    zero_based: Annotated[bool, option(DATA, "Indices of a LIBSVM file start at 0, not 1.", "--zero-based")] = False
+    target: Annotated[str | None, option(DATA, "Target column of a CSV or Parquet file; default: the last.")] = None
+    site: Annotated[str | None, option(DATA, "Column with the site of each row: one worker per site.")] = None
+    weight: Annotated[str | None, option(DATA, "Column with the weight of each row.")] = None
+    loss: Annotated[str, option(PROBLEM, "logistic, squared, poisson or squared_hinge.")] = "logistic"
+    l2: Annotated[float | None, option(PROBLEM, "The paper's lambda: penalty l2/(2 m_i) |w|^2; default 1e-4.")] = None
+    alpha: Annotated[float | None, option(PROBLEM, "Absolute penalty alpha/2 |w|^2, instead of --l2.")] = None
+    weighting: Annotated[str, option(PROBLEM, "uniform (the paper) or samples (the pooled fit).")] = "uniform"
+    regions: Annotated[str, option(RUN, "A number, sizes such as 30,30,63, or prefix (by feature name).")] = "4"
+    policy: Annotated[
+        str,
+        option(
+            RUN,
+            "Who trains what: full, coverage:psi=3,gamma=2, subset:S=1,order=random, random:keep=0.5, "
+            "magnitude:keep=0.5, schedule:file=masks.npy.",
+        ),
+    ] = "full"
+    init: Annotated[str, option(RUN, "The start: zero, or fedavg:rounds=10 (the paper's).")] = "zero"
+    rounds: Annotated[int, option(RUN, "Most exchanges after the first one.")] = 100
+    tol: Annotated[float, option(RUN, "Stop at this gradient norm, evaluated by the workers.")] = 1e-10
+    batch_size: Annotated[int | None, option(RUN, "Rows a worker samples for a gradient; default: all.")] = None
+    hessian_batch: Annotated[int | None, option(RUN, "Rows a worker samples for the Hessian; default: all.")] = None
+    engine: Annotated[str, option(RUN, "Where the workers run: local.")] = "local"
+    seed: Annotated[int, option(RUN, "Of the partition, the masks and the mini-batches.")] = 0
+    quiet: Annotated[bool, option(OUTPUT, "No live display.", "--quiet", "-q")] = False
+
+    def job(self) -> Job:
+        """Load, divide, and state the problem; every wrong value is refused here."""
+        loss = make_loss(self.loss)
+        data = load_dataset(
+            self.data,
+            n_features=self.n_features,
+            zero_based=self.zero_based,
+            target="binary" if loss.binary else "real",
+            target_column=self.target,
+            site_column=self.site,
+            weight_column=self.weight,
+        )
+        scheme = "site" if self.site is not None and self.partition == "iid" else self.partition
+        workers = 10 if self.workers is None and scheme != "site" else self.workers
+        shards = partition(
+            data.X, data.y, workers=workers, scheme=scheme, seed=self.seed, weights=data.weights, sites=data.sites
+        )
+        problem = Problem(shards, loss=loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting)
+        regions = Regions.make(parse_regions(self.regions), problem.n_features, data.feature_names)
+        penalty = f"alpha {problem.alpha:g}" if problem.alpha is not None else f"lambda {problem.l2:g}"
+        title = (
+            f"{data.name}: {problem.n_workers} workers ({scheme}), {regions.n_regions} regions, {self.policy}, "
+            f"{problem.loss.name}, {penalty}"
+        )
+        return Job(data, problem, regions, scheme, title)
+
+    def solve(self, job: Job, method: str, reference: Reference | None, screen: Console) -> Result:
+        """Run one method on the job, with the live display."""
+        with LiveRun(screen, method, self.rounds, quiet=self.quiet) as live:
+            return solve(
+                job.problem,
+                method=with_batches(method, self.batch_size, self.hessian_batch),
+                regions=job.regions,
+                policy=self.policy,
+                w0=None if self.init == "zero" else self.init,
+                max_rounds=self.rounds,
+                tol=self.tol,
+                seed=self.seed,
+                engine=self.engine,
+                reference=reference,
+                callback=live,
+            )
+
+
+@dataclass(frozen=True)
+class Job:
+    """A data set, the problem made of it, and a line that says what is being solved."""
+
+    data: Dataset
+    problem: Problem
+    regions: Regions
+    partition: str
+    title: str
+
+
+def shares_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Give `command(options, ...)` the options of RunOptions beside its own, in one signature for the parser."""
+    shared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=get_type_hints(RunOptions, include_extras=True)[field.name],
+        )
+        for field in fields(RunOptions)
+    ]
+    hints = get_type_hints(command, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in list(inspect.signature(command).parameters.items())[1:]
+    ]
+
+    def run(**values: Any) -> int:
+        options = RunOptions(**{parameter.name: values.pop(parameter.name) for parameter in shared})
+        return command(options, **values)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    ordered = [shared[0], *own, *shared[1:]]  # the data set first, then what the command is about
+    run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
+    return run
+
+
+def parse_regions(text: str) -> Any:
+    """``4`` is a number, ``30,30,63`` are sizes, anything else is a name such as ``prefix``."""
+    if not text[:1].isdigit() and not text.startswith("-"):
+        return text
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise bad_argument("regions", text, "a number, sizes such as 30,30,63, or 'prefix'") from None
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def with_batches(method: str, batch_size: int | None, hessian_batch: int | None) -> str:
+    """Put --batch-size and --hessian-batch into the method's own options."""
+    for name, size in (("batch_size", batch_size), ("hessian_batch", hessian_batch)):
+        if size is None:
+            continue
+        if f"{name}=" in method.replace("-", "_"):
+            raise InputError(
+                f"--{name.replace('_', '-')}={size}: is given in --method {method!r} already; give it once"
+            )
+        method += ("," if ":" in method else ":") + f"{name}={size}"
+    return method

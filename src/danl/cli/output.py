@@ -1,0 +1,109 @@
+"""Files a run writes: history.csv, config.json, model.npz, figure.png; docs/files.md describes them.
+
+The folder is checked before the run starts, so that nothing is computed that cannot be kept, and every file is written
+beside its place and renamed, so that a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from danl._version import __version__
+from danl.cli.options import Job
+from danl.data import Dataset
+from danl.errors import InputError
+from danl.figures import plot_histories
+from danl.result import Result
+
+RUN_FILES = ("history.csv", "config.json", "model.npz", "figure.png")
+
+
+def check_out(out: Path | None, *, force: bool, files: tuple[str, ...] = RUN_FILES) -> None:
+    """Refuse a folder that cannot be written to, or that holds a run already."""
+    if out is None:
+        return
+    there = [name for name in files if (out / name).exists()]
+    if there and not force:
+        raise InputError(f"--out={str(out)!r}: holds a run already ({there[0]}); choose another folder or add --force")
+    nearest = out
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise InputError(f"--out={str(out)!r}: must be a folder, and {str(nearest)!r} is a file; choose another folder")
+    try:  # asking the file system is the only sure way, and it leaves nothing behind
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"--out={str(out)!r}: cannot be written ({error.strerror}); choose another folder or change its permissions"
+        ) from None
+
+
+def write_run(out: Path, result: Result, job: Job, config: dict[str, Any]) -> None:
+    """Write the four files of a run."""
+    out.mkdir(parents=True, exist_ok=True)
+    result.history.to_csv(out / "history.csv")
+    write_json(out / "config.json", config)
+    write_model(out / "model.npz", result, job.data)
+    if len(result.history):
+        plot_histories({result.method: result.history}, out / "figure.png", title=job.title)
+
+
+def write_model(path: Path, result: Result, data: Dataset) -> None:
+    """The coefficients and what they belong to, as an npz without pickled objects."""
+    arrays: dict[str, Any] = {"w": result.w, "w0": result.w0}
+    if data.classes is not None:
+        arrays["classes"] = np.array([str(label) for label in data.classes])
+    if data.feature_names is not None:
+        arrays["feature_names"] = np.array(data.feature_names)
+    partial = path.with_name("model.partial.npz")
+    np.savez(partial, **arrays)
+    partial.replace(path)
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """One JSON object, readable."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def describe(job: Job, result: Result) -> dict[str, Any]:
+    """What was run, on which data, with which versions: enough to run it again."""
+    settings = {name: value for name, value in result.settings.items() if name != "w0"}
+    return {
+        "danl": __version__,
+        "data": {
+            "name": job.data.name,
+            "source": job.data.source,
+            "sha256": _digest(job.data.source),
+            "partition": job.partition,
+        },
+        "settings": settings,
+        "start": None
+        if result.start is None
+        else result.start.settings["method_options"] | {"method": result.start.method},
+        "status": result.status,
+        "versions": versions(),
+        "machine": {"platform": platform.platform(), "cores": os.cpu_count()},
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    import scipy
+
+    return {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__}
+
+
+def _digest(source: str) -> str | None:
+    path = Path(source)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

@@ -1,0 +1,81 @@
+"""Figures from rows: the gap (or the gradient norm) of one or several runs against rounds and against bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from danl.errors import InputError
+from danl.history import History
+
+# Okabe and Ito's palette: told apart by colour-blind readers; line styles and markers tell them apart in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (7, 2)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+FLOOR = 1e-16
+"""Gaps below this are rounding: they are drawn here."""
+
+
+def plot_histories(histories: Mapping[str, History], path: str | Path, *, title: str = "") -> Path:
+    """Draw the runs against communication rounds and against bytes, and write the figure (PNG, SVG or PDF by suffix).
+
+    Parameters
+    ----------
+    histories : mapping of label to History
+        The runs; the gap is drawn when all have one, else the gradient norm.
+    path : path
+        Where to write.
+    title : str
+        A line above the panels.
+
+    """
+    from matplotlib.figure import Figure
+
+    if not histories or not all(len(history) for history in histories.values()):
+        raise InputError("histories: must hold at least one run with at least one exchange")
+    has_gap = all(not np.isnan(history.column("gap")).all() for history in histories.values())
+    column = "gap" if has_gap else "grad_norm"
+    figure = Figure(figsize=(9.0, 4.4), layout="constrained")
+    by_rounds, by_bytes = figure.subplots(1, 2, sharey=True)
+    for number, (label, history) in enumerate(histories.items()):
+        look = {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": STYLES[number % len(STYLES)],
+            "marker": MARKERS[number % len(MARKERS)],
+            "markersize": 5,
+            "markevery": max(1, len(history) // 10),
+            "linewidth": 1.6,
+        }
+        values = np.maximum(history.column(column), FLOOR)
+        by_rounds.plot(history.column("exchange"), values, label=label, **look)
+        by_bytes.plot(history.total_bytes() / 1e6, values, **look)
+    by_rounds.set_xlabel("exchange (0 is Phase I)")
+    by_bytes.set_xlabel("megabytes, up and down")
+    by_rounds.set_ylabel("gap  f(w) - f(w*)" if has_gap else "gradient norm  |grad f(w)|")
+    by_rounds.set_yscale("log")
+    for axes in (by_rounds, by_bytes):
+        axes.grid(True, which="major", color="#dddddd", linewidth=0.7)
+        axes.spines[["top", "right"]].set_visible(False)
+    # Bytes differ by orders of magnitude between methods: a log axis keeps the cheap ones in sight.
+    ends = [float(history.total_bytes()[-1]) for history in histories.values()]
+    if max(ends) > 20 * max(min(ends), 1.0):
+        by_bytes.set_xscale("log")
+    else:
+        by_bytes.set_xlim(left=0.0)
+    if len(histories) > 1:
+        figure.legend(loc="outside lower center", ncols=min(len(histories), 4), frameon=False)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    path = Path(path)
+    _save(figure, path)
+    return path
+
+
+def _save(figure: Any, path: Path) -> None:
+    """Write beside the target and rename: a run that is stopped leaves no half figure."""
+    partial = path.with_name(f"{path.stem}.partial{path.suffix}")
+    figure.savefig(partial, dpi=150)
+    partial.replace(path)

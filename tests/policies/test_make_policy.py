@@ -1,0 +1,139 @@
+"""Policies from objects, functions and text, and what is said when that fails."""
+
+import numpy as np
+import pytest
+
+from danl.errors import InputError
+from danl.policies import Coverage, Custom, Full, Magnitude, Random, Schedule, Subset, make_policy
+
+
+@pytest.mark.parametrize(
+    ("spec", "policy"),
+    [
+        (None, Full()),
+        ("full", Full()),
+        ("coverage:psi=3", Coverage(3)),
+        ("coverage:psi=3,gamma=2,keep=0.1", Coverage(3, 2, 0.1)),
+        ("subset:regions_per_round=1", Subset(1)),
+        ("subset:S=2,order=random", Subset(2, "random")),
+        ("random:keep=0.5", Random(0.5)),
+        ("magnitude:keep=1", Magnitude(1.0)),
+    ],
+)
+def test_from_text(spec, policy):
+    assert make_policy(spec) == policy
+
+
+def test_objects_and_functions():
+    policy = Coverage(2)
+    assert make_policy(policy) is policy
+
+    def function(w, worker, round, rng):
+        return [True]
+
+    assert make_policy(function) == Custom(function)
+
+
+def test_a_policy_of_ones_own():
+    class Mine:
+        side = "server"
+
+        def check(self, setting): ...
+        def promise(self, setting): ...
+        def masks(self, round): ...
+        def __call__(self): ...
+
+    mine = Mine()
+    assert make_policy(mine) is mine
+
+
+@pytest.mark.parametrize("cycle", [False, True])
+def test_a_schedule_from_a_file(tmp_path, monkeypatch, cycle):
+    masks = np.random.default_rng(0).random((3, 2, 2)) < 0.5
+    np.save(tmp_path / "masks.npy", masks)
+    monkeypatch.chdir(tmp_path)
+    policy = make_policy("schedule:file=masks.npy" + (",cycle=true" if cycle else ""))
+    assert isinstance(policy, Schedule)
+    assert policy.cycle is cycle
+    np.testing.assert_array_equal(policy.planned, masks)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            "coverge:psi=3",
+            "policy='coverge:psi=3': must be one of coverage, full, subset, random, magnitude, schedule, "
+            "resource-aware; 'coverge' is not one of them",
+        ),
+        (
+            "coverage:phi=3",
+            "policy='coverage:phi=3': must be coverage with options among psi, gamma, keep; 'phi' is unknown",
+        ),
+        (
+            "coverage:psi=1,S=3",
+            "policy='coverage:psi=1,S=3': must be coverage with options among psi, gamma, keep; 'S' is unknown",
+        ),
+        ("full:keep=1", "policy='full:keep=1': must be full without options; 'keep' is unknown"),
+        ("coverage", "policy='coverage': must be coverage with psi; try 'coverage:psi=3,gamma=2'"),
+        (
+            "subset:order=random",
+            "policy='subset:order=random': must be subset with regions_per_round; try 'subset:regions_per_round=1'",
+        ),
+        ("random", "policy='random': must be random with keep; try 'random:keep=0.5'"),
+        ("coverage:psi=0", "psi=0: must be a whole number of at least 1; try psi=1"),
+        ("coverage:psi=three", "psi='three': must be a whole number of at least 1; try psi=1"),
+        (
+            "subset:S=1,regions_per_round=2",
+            "policy='subset:S=1,regions_per_round=2': must be subset with regions_per_round given once; "
+            "'S' is short for it",
+        ),
+        ("schedule", "policy='schedule': must be schedule with file; try 'schedule:file=masks.npy'"),
+        (
+            "schedule:masks=1",
+            "policy='schedule:masks=1': must be schedule with options among file, cycle; 'masks' is unknown",
+        ),
+        (
+            "resource-aware:deadline=1",
+            "policy='resource-aware:deadline=1': must be made in Python, as it needs a profile of every "
+            "worker; write danl.policies.ResourceAware(profiles, deadline)",
+        ),
+        (
+            3,
+            "policy=3: must be a policy, a function (w, worker, round, rng) -> mask, or text such as 'coverage:psi=3'",
+        ),
+        (
+            Coverage,
+            "policy=<class 'danl.policies.coverage.Coverage'>: must be a policy, "
+            "not a class of policies; write Coverage(...)",
+        ),
+    ],
+)
+def test_errors(spec, message):
+    with pytest.raises(InputError) as caught:
+        make_policy(spec)
+    assert str(caught.value) == message
+
+
+def test_errors_of_schedule_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.npy").write_text("no masks here")
+    (tmp_path / "empty.npy").write_text("")
+    np.save("objects.npy", np.array([{}], dtype=object))
+    np.save("numbers.npy", np.ones((2, 2, 2)))
+    np.savez("several.npz", masks=np.ones((2, 2, 2), dtype=bool))
+
+    def message(name):
+        with pytest.raises(InputError) as caught:
+            make_policy(f"schedule:file={name}")
+        return str(caught.value)
+
+    for name in ("missing.npy", "text.npy", "empty.npy", "objects.npy"):
+        start = f"policy option file='{name}': must be a .npy file of T x N x Q booleans; it cannot be read ("
+        assert message(name).startswith(start)
+    assert "No such file" in message("missing.npy")
+    assert message("several.npz") == (
+        "policy option file='several.npz': must be a .npy file of T x N x Q booleans; "
+        "save the masks alone, with numpy.save"
+    )
+    assert message("numbers.npy") == "masks.dtype='float64': must be bool; convert with masks.astype(bool)"
