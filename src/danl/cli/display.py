@@ -103,9 +103,9 @@ def summary_table(summary: Mapping[str, Any], reference: bool) -> Table:
 def comparison_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
     """Several runs, a line each."""
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("method", "status"):
-        table.add_column(name, no_wrap=True)
-    for name in ("exchanges", "Hessians", "gap", "|gradient|", "up", "down", "seconds"):
+    table.add_column("method", overflow="fold", min_width=12)
+    table.add_column("status", no_wrap=True)
+    for name in ("exch.", "Hess.", "gap", "|grad|", "bytes", "s"):  # narrow enough for 80 columns
         table.add_column(name, justify="right", no_wrap=True)
     for summary in summaries:
         table.add_row(
@@ -115,8 +115,7 @@ def comparison_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
             str(summary["hessian_exchanges"]),
             number(summary["gap"], ".1e"),
             number(summary["grad_norm"], ".1e"),
-            human_bytes(summary["bytes_up"]),
-            human_bytes(summary["bytes_down"]),
+            human_bytes(summary["bytes_up"] + summary["bytes_down"]),
             number(summary["seconds"], ".2f"),
         )
     return table
