@@ -50,25 +50,28 @@ class LocalObjective:
 
     def value(self, w: Array) -> float:
         """F_i(w)."""
-        values = self.loss.value(self.y, self.X @ w)
-        return float(self.row_weights @ values) + 0.5 * self.penalty * float(w @ w)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = self.loss.value(self.y, self.X @ w)
+            return float(self.row_weights @ values) + 0.5 * self.penalty * float(w @ w)
 
     def value_and_gradient(self, w: Array, rows: Array | None = None) -> tuple[float, Array]:
         """F_i(w) and its gradient, on all rows or on a sample of them."""
         X, y, row_weights = self._sample(rows)
-        z = X @ w
-        value = float(row_weights @ self.loss.value(y, z)) + 0.5 * self.penalty * float(w @ w)
-        gradient = X.T @ (row_weights * self.loss.first(y, z)) + self.penalty * w
+        with np.errstate(over="ignore", invalid="ignore"):  # a model that blew up: the loop sees inf and ends the run
+            z = X @ w
+            value = float(row_weights @ self.loss.value(y, z)) + 0.5 * self.penalty * float(w @ w)
+            gradient = X.T @ (row_weights * self.loss.first(y, z)) + self.penalty * w
         return value, gradient
 
     def hessian(self, w: Array, rows: Array | None = None) -> Array:
         """X^T diag(row_weights * second) X + penalty I, dense."""
         X, y, row_weights = self._sample(rows)
-        bend = row_weights * self.loss.second(y, X @ w)
-        if sparse.issparse(X):
-            hessian = (X.T @ X.multiply(bend[:, None]).tocsr()).toarray()
-        else:
-            hessian = X.T @ (X * bend[:, None])
+        with np.errstate(over="ignore", invalid="ignore"):
+            bend = row_weights * self.loss.second(y, X @ w)
+            if sparse.issparse(X):
+                hessian = (X.T @ X.multiply(bend[:, None]).tocsr()).toarray()
+            else:
+                hessian = X.T @ (X * bend[:, None])
         hessian[np.diag_indices_from(hessian)] += self.penalty
         return np.asarray(hessian)
 

@@ -280,7 +280,7 @@ class _Loop:
         self.state, self.estimate = state, info.grad_norm
         finite = bool(np.isfinite(state.w).all())
         row = self._record(exchange, replies, state.w if finite else self.w, elapsed)
-        if not finite or row.objective > BLOWN_UP * self.ceiling or math.isinf(row.objective):
+        if not finite or (self.run.monitor and not row.objective <= BLOWN_UP * self.ceiling):  # nan is not <=
             return "diverged"
         ended: Status | None = state.status
         return ended

@@ -1,0 +1,1 @@
+"""Measurements that stand in the documents; `make bench` makes them again."""

@@ -1,0 +1,78 @@
+"""The import arrow of the design, kept by a test: nothing imports upward, methods and engines not each other."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import danl
+
+SOURCE = Path(danl.__file__).parent
+# From the bottom up; a package may import itself and what stands before it.
+LAYERS = [
+    ["_version", "errors"],
+    ["spec"],
+    ["data", "objectives", "regions"],
+    ["policies", "problem"],
+    ["core"],
+    ["methods", "engines", "history"],
+    ["result"],
+    ["solver"],
+    ["theory", "figures"],
+    ["cli"],
+    ["__main__"],
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def modules():
+    return [path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py"]
+
+
+def part_of(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_imports_upward(path):
+    own = part_of(path)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("danl."):
+            other = node.module.split(".")[1]
+            assert other == own or LEVEL[other] < LEVEL[own], f"{own} imports {other}"
+
+
+@pytest.mark.parametrize("path", [SOURCE / "__init__.py", *modules()], ids=lambda path: str(path.relative_to(SOURCE)))
+def test_every_file_opens_with_a_docstring_and_stays_readable(path):
+    text = path.read_text()
+    assert ast.get_docstring(ast.parse(text)), "no docstring"
+    assert len(text.splitlines()) <= 450
+
+
+def test_import_danl_is_light():
+    heavy = ("numpy", "scipy", "sklearn", "matplotlib", "pandas")
+    code = f"import sys, danl; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_solving_needs_no_heavy_import():
+    code = """
+import sys, numpy as np, danl
+X = np.random.default_rng(0).normal(size=(40, 3))
+problem = danl.Problem(danl.partition(X, (X[:, 0] > 0).astype(float), workers=4), alpha=0.1)
+print(danl.solve(problem, method="newton").status)
+print([m for m in ("sklearn", "matplotlib", "pandas", "pooch", "rich") if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split("\n")[:2] == ["converged", "[]"]
+
+
+def test_every_public_name_is_there():
+    for name in danl.__all__:
+        assert getattr(danl, name) is not None
+    assert set(danl.__all__) <= set(dir(danl))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        danl.nonsense  # noqa: B018

@@ -1,0 +1,50 @@
+"""What several tests need of a run: its iterates, and engines that misbehave."""
+
+from __future__ import annotations
+
+from danl import solver
+from danl.core.messages import Failure, Replies
+from danl.engines import Local
+
+
+def iterates(problem, method, *, w0=None, **arguments):
+    """[w0, w1, ...]: the model after every exchange of a run that does not stop by itself."""
+    models = []
+
+    class Watched(solver._Loop):
+        def _record(self, exchange, replies, w, elapsed):
+            if not models:
+                models.append(self.w)
+            models.append(w)
+            return super()._record(exchange, replies, w, elapsed)
+
+    original, solver._Loop = solver._Loop, Watched
+    try:
+        solver.solve(problem, method=method, w0=w0, tol=0.0, **arguments)
+    finally:
+        solver._Loop = original
+    return models
+
+
+class Reordered(Local):
+    """The local engine with the replies in another order."""
+
+    def exchange(self, exchange, *, deadline=None):
+        replies = super().exchange(exchange, deadline=deadline)
+        return Replies(dict(sorted(replies.received.items(), key=lambda item: (item[0] * 7) % 5)), replies.failures)
+
+
+class Absent(Local):
+    """The local engine with workers that are not there from some exchange on."""
+
+    def __init__(self, workers, since=0):
+        super().__init__()
+        self.workers, self.since, self.count = set(workers), since, 0
+
+    def exchange(self, exchange, *, deadline=None):
+        replies = super().exchange(exchange, deadline=deadline)
+        gone = self.workers if self.count >= self.since else set()
+        self.count += 1
+        received = {i: reply for i, reply in replies.received.items() if i not in gone}
+        failures = {i: Failure(i, "died", "left") for i in exchange.tasks if i in gone}
+        return Replies(received, failures)
