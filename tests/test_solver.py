@@ -229,6 +229,20 @@ def test_reference_optimum_reaches_1e_13_and_rows_have_gap_and_distance():
     assert result.history[0].gap == pytest.approx(problem.objective(np.zeros(7)) - reference.objective)
 
 
+def test_an_interrupted_reference_is_none(monkeypatch):
+    count, exchange = [], Local.exchange
+
+    def third_is_interrupted(self, *arguments, **options):
+        count.append(1)
+        if len(count) == 3:
+            raise KeyboardInterrupt
+        return exchange(self, *arguments, **options)
+
+    monkeypatch.setattr(Local, "exchange", third_is_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        danl.reference_optimum(random_problem())
+
+
 def test_an_unpenalised_separable_problem_ends():
     """There is no optimum; the run stays finite and says it did not get there, or stopped at rounding."""
     X = np.array([[1.0, 0.0], [2.0, 1.0], [-1.0, 0.5], [-2.0, 0.0]])

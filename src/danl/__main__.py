@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from danl._version import __version__
 
 WRONG_INPUT = 2
 INTERRUPTED = 130
+OPTIONS = {
+    "max_rounds": "rounds",
+    "scheme": "partition",
+    "site_column": "site",
+    "target_column": "target",
+    "weight_column": "weight",
+}
+"""Arguments in Python whose options on the command line have another name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -21,29 +30,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words in (["--version"], ["-V"]):
         print(f"danl {__version__}")
         sys.exit(0)
-    from danl.cli.app import app
-    from danl.errors import InputError
-
     try:
+        from danl.cli.app import app  # here, because it takes a while and somebody may press Ctrl-C
+
         status = app(args=words, prog_name="danl", standalone_mode=False)
-    except InputError as error:
-        fail(str(error))
     except KeyboardInterrupt:
-        print("interrupted before the run had anything to keep", file=sys.stderr)
+        print("interrupted before there was anything to keep", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader, `head` for example, has had enough
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
+        from danl.errors import InputError
+
+        if isinstance(error, InputError):
+            fail(in_options(str(error)))
         # The parser's own complaints (an unknown option, a number that is none) know how to show themselves.
         if not hasattr(error, "format_message"):
             raise
+        if not error.format_message():  # a command without its arguments has shown its help
+            sys.exit(WRONG_INPUT)
         command = getattr(getattr(error, "ctx", None), "command_path", "danl")
         fail(f"{error.format_message()} (see {command} --help)")
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def fail(message: str) -> None:
+def in_options(message: str) -> str:
+    """Call an argument as the command line does, where Python calls it otherwise: max_rounds is --rounds."""
+    name, equals, rest = message.partition("=")
+    return OPTIONS.get(name, name) + equals + rest
+
+
+def fail(message: str) -> NoReturn:
     """Say what is wrong in one line and leave."""
     print("error: " + " ".join(message.split("\n")), file=sys.stderr)
     sys.exit(WRONG_INPUT)

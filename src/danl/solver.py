@@ -127,6 +127,8 @@ def solve(
 def reference_optimum(problem: Problem, *, w0: Array | None = None, tol: float = 1e-13) -> Reference:
     """The optimum of the problem by safeguarded Newton, to gradient norm `tol` or rounding, with what was reached."""
     result = solve(problem, method="newton", w0=w0, regions=1, tol=tol, max_rounds=500)
+    if result.status == "interrupted":
+        raise KeyboardInterrupt  # half an optimum is none: nothing may be measured against it
     objective, gradient = problem.value_and_gradient(result.w)
     return Reference(result.w, objective, float(np.linalg.norm(gradient)), len(result.history))
 

@@ -74,7 +74,7 @@ class Constants:
 
     @property
     def c(self) -> float:
-        pruned = self.iota_g**2 * self.delta**2
+        pruned = self.iota_g**2 * self.delta**2 if self.delta > 0 else 0.0
         noise = self.Lambda**2
         stale = 0.0
         if self.gamma > 0:
@@ -83,8 +83,11 @@ class Constants:
 
     @property
     def rho(self) -> float:
-        spread = 4 * self.a * self.c
-        return self.b**2 - (0.0 if math.isnan(spread) else spread)  # 0 * inf: a quadratic loss, whatever the delays
+        if self.a == 0:  # a quadratic loss, whatever the delays
+            return self.b**2
+        if math.isinf(self.a):  # no Lipschitz Hessian: Assumption 2 fails
+            return -math.inf
+        return self.b**2 - 4 * self.a * self.c
 
     @property
     def low(self) -> float:
@@ -103,7 +106,7 @@ class Constants:
 
     @property
     def reach(self) -> float:
-        """Mu / (4 iota_h)."""
+        """How far w0 may be from w* by (iv): mu / (4 iota_h)."""
         return self.mu / (4 * self.iota_h) if self.iota_h > 0 else math.inf
 
 

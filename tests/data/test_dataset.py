@@ -127,7 +127,7 @@ def test_more_than_two_classes(write):
     path = write("".join(f"{label} 1:1\n" for label in range(37)))
     assert message(path) == (
         f"{path}: y: found 37 different values (0, 1, 2, 3, 4, ...); target='binary' needs exactly two; "
-        "for a real-valued target pass target='real' and fit with loss squared or poisson"
+        "for a real-valued target use loss squared or poisson (load_dataset(..., target='real') in Python)"
     )
     assert "found 3 different values ('a', 'b', 'c');" in message(write("x,y\n1,a\n2,b\n3,c\n", "x.csv"))
 

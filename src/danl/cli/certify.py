@@ -10,7 +10,6 @@ from rich.text import Text
 
 from danl.cli.display import console
 from danl.cli.options import RUN, Json, RunOptions, option, shares_options
-from danl.solver import reference_optimum
 from danl.theory import Certificate
 from danl.theory import certify as certify_run
 
@@ -26,9 +25,11 @@ def certify(
     Example: danl certify a1a --policy coverage:psi=3,gamma=2 --alpha 1e-2
     """
     screen = console()
-    job = options.job()
-    reference = reference_optimum(job.problem)
+    job = options.job(method)
+    reference = options.reference(job, screen)
     result = options.solve(job, method, reference, screen)
+    if result.status == "interrupted":  # half a run would be certified for what it did not do
+        raise KeyboardInterrupt
     certificate = certify_run(job.problem, result, reference=reference)
     if as_json:
         print(json.dumps({"data": job.data.name, "status": result.status} | certificate.to_dict(), allow_nan=False))
@@ -53,6 +54,8 @@ MEANINGS = {
     "b": "mu^2 / 16 - kappa^2",
     "c": "noise, pruning and staleness together",
     "rho": "b^2 - 4 a c",
+    "low": "(b - sqrt(rho)) / (2 a)",
+    "high": "(b + sqrt(rho)) / (2 a)",
     "initial_distance": "|w0 - w*|",
 }
 

@@ -13,9 +13,7 @@ from danl.cli.options import RUN, Force, Json, Out, ReferenceFlag, RunOptions, o
 from danl.cli.output import check_out, describe, write_json, write_run
 from danl.errors import InputError, bad_argument
 from danl.figures import plot_histories
-from danl.history import History
-from danl.methods import make_method
-from danl.solver import reference_optimum
+from danl.result import Result
 
 FILES = ("comparison.json", "comparison.png")
 
@@ -37,24 +35,27 @@ def compare(
     """
     screen = console()
     labels = split_methods(methods)
-    job = options.job()
+    job = options.job(*labels)
+    folders = {label: None if out is None else out / folder_name(label) for label in labels}
     check_out(out, force=force, files=FILES)
-    measured_against = reference_optimum(job.problem) if reference else None
-    histories: dict[str, History] = {}
-    reports: list[dict[str, Any]] = []
+    for folder in folders.values():
+        check_out(folder, force=force)
+    measured_against = options.reference(job, screen) if reference else None
+    results: dict[str, Result] = {}
     for label in labels:
-        result = options.solve(job, label, measured_against, screen)
-        folder = None if out is None else out / folder_name(label)
+        results[label] = options.solve(job, label, measured_against, screen)
+        if results[label].status == "interrupted":
+            break
+    reports: list[dict[str, Any]] = []
+    for label, result in results.items():  # after the last run: one that is refused leaves nothing behind
+        folder = folders[label]
         if folder is not None:
-            write_run(folder, result, job, describe(job, result))
+            write_run(folder, result, job, describe(options, label, job, result))
         report = run_report(options, job, result, measured_against, None if folder is None else str(folder))
         reports.append({"label": label} | report)
-        histories[label] = result.history
-        if result.status == "interrupted":
-            break
     if out is not None:
         write_json(out / "comparison.json", {"title": job.title, "runs": reports})
-        drawn = {label: history for label, history in histories.items() if len(history)}
+        drawn = {label: result.history for label, result in results.items() if len(result.history)}
         if drawn:
             plot_histories(drawn, out / "comparison.png", title=job.title)
     if as_json:
@@ -62,7 +63,7 @@ def compare(
     screen.print(job.title, style="bold")
     screen.print(comparison_table(reports))
     if out is not None:
-        screen.print(f"written to {out}/ (figure: {out / 'comparison.png'})")
+        screen.print(f"written to {out}/, the figure to {out / 'comparison.png'}", soft_wrap=True)
     # One method that diverges is a result of the comparison, not a failure of it.
     return EXIT["interrupted"] if reports[-1]["status"] == "interrupted" else 0
 
@@ -77,8 +78,6 @@ def split_methods(text: str) -> list[str]:
             labels.append(part)
     if not labels:
         raise bad_argument("methods", text, "at least one method", "for example --methods danl-masked,newton")
-    for label in labels:
-        make_method(label)  # refuse a wrong one before the first run
     twice = [label for label in labels if labels.count(label) > 1]
     if twice:
         raise InputError(f"methods={text!r}: {twice[0]!r} is there twice; name each once")

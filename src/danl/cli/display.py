@@ -26,14 +26,15 @@ STATUS_STYLES = {
 
 def console() -> Console:
     """The console for people; standard output is for results."""
-    return Console(stderr=True, highlight=False)
+    # Names of files and methods are shown as they are: [x] is no markup and :x: no emoji.
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 class LiveRun:
     """One line that follows a run: round, gap or gradient norm, coverage, bytes. Silent where nobody watches."""
 
     def __init__(self, target: Console, label: str, max_rounds: int, *, quiet: bool = False) -> None:
-        self._label, self._max_rounds = label, max_rounds
+        self._console, self._label, self._max_rounds = target, label, max_rounds
         self._bytes, self._begun = 0, time.perf_counter()
         self._live = (
             None if quiet or not target.is_terminal else Live(console=target, transient=True, refresh_per_second=12)
@@ -55,24 +56,24 @@ class LiveRun:
         self._bytes += row.bytes_up + row.bytes_down
         if self._live is None:
             return
-        progress = f"round {row.exchange:>3}/{self._max_rounds}"
-        measure = f"gap {row.gap:9.2e}" if not math.isnan(row.gap) else f"gradient norm {row.grad_norm:9.2e}"
-        coverage = "coverage " + (
-            " ".join(str(count) for count in row.coverage)
-            if len(row.coverage) <= 12
-            else f"{min(row.coverage)}-{max(row.coverage)}"
-        )
-        elapsed = f"{time.perf_counter() - self._begun:5.1f} s"
+        width = self._console.width - 3  # room for the ^C a terminal shows, or the line wraps and cannot be erased
+        self._live.update(Text(self.line(row, width), overflow="ellipsis", no_wrap=True))
+
+    def line(self, row: Row, width: int) -> str:
+        """The line for a terminal of this width: the exchange's kind is left out and the method cut before the rest."""
+        fewest, most = min(row.coverage), max(row.coverage)
         parts = [
-            f"{self._label:<15}",
-            progress,
-            f"{row.kind:<11}",
-            measure,
-            coverage,
-            human_bytes(self._bytes),
-            elapsed,
+            f"round {row.exchange:>{len(str(self._max_rounds))}}/{self._max_rounds}",
+            f"gap {row.gap:9.2e}" if not math.isnan(row.gap) else f"|grad| {row.grad_norm:8.2e}",
+            f"coverage {most}" if fewest == most else f"coverage {fewest}-{most}",
+            f"{human_bytes(self._bytes):>8}",
+            f"{time.perf_counter() - self._begun:.1f} s",
         ]
-        self._live.update(Text("  ".join(parts), overflow="ellipsis", no_wrap=True))
+        left = width - sum(len(part) + 2 for part in parts)
+        if left >= len(self._label) + 13:
+            parts.insert(1, f"{row.kind:<11}")
+        label = self._label if len(self._label) <= left else self._label[: max(left - 3, 3)] + "..."
+        return "  ".join([label, *parts])
 
 
 def summary_table(summary: Mapping[str, Any], reference: bool) -> Table:

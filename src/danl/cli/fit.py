@@ -9,7 +9,7 @@ from danl.cli.display import console, human_bytes, number, summary_table
 from danl.cli.options import RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
 from danl.cli.output import check_out, describe, write_run
 from danl.result import Result
-from danl.solver import DEFAULT_METHOD, Reference, reference_optimum
+from danl.solver import DEFAULT_METHOD, Reference
 
 EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130}
 
@@ -30,12 +30,12 @@ def fit(
     Example: danl fit a1a --policy coverage:psi=3 --alpha 1e-3 --init fedavg:rounds=10 --reference --out run
     """
     screen = console()
-    job = options.job()
+    job = options.job(method)
     check_out(out, force=force)
-    measured_against = reference_optimum(job.problem) if reference else None
+    measured_against = options.reference(job, screen) if reference else None
     result = options.solve(job, method, measured_against, screen)
     if out is not None:
-        write_run(out, result, job, describe(job, result))
+        write_run(out, result, job, describe(options, method, job, result))
     report = run_report(options, job, result, measured_against, str(out) if out else None)
     if as_json:
         print(json.dumps(report, allow_nan=False))
@@ -53,7 +53,7 @@ def fit(
     for failure in result.failures[:5]:
         screen.print(f"worker {failure.worker} did not answer ({failure.kind}): {failure.detail}", style="yellow")
     if out is not None:
-        screen.print(f"written to {out}/")
+        screen.print(f"written to {out}/", soft_wrap=True)
     return EXIT[result.status]
 
 

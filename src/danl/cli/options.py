@@ -7,24 +7,30 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from rich.console import Console
 
 from danl.cli.display import LiveRun
 from danl.data import Dataset, load_dataset, partition
+from danl.engines import make_engine
 from danl.errors import InputError, bad_argument
+from danl.methods import make_method
 from danl.objectives import make_loss
+from danl.policies import make_policy
 from danl.problem import Problem
 from danl.regions import Regions
 from danl.result import Result
-from danl.solver import Reference, solve
+from danl.solver import DEFAULT_REGIONS, Reference, reference_optimum, solve
+from danl.spec import parse_spec
 
-DATA, PROBLEM, RUN, OUTPUT = "Data", "Problem", "Run", "Output"
+PANELS = DATA, PROBLEM, RUN, OUTPUT = "Data", "Problem", "Run", "Output"
 
 
 def option(panel: str, help: str, *names: str) -> Any:
@@ -42,7 +48,10 @@ class RunOptions:
     """What every run is made of; a field is an option of the command line."""
 
     data: Annotated[
-        str, typer.Argument(help="A registered data set (danl datasets list), or a LIBSVM, CSV or Parquet file.")
+        str,
+        typer.Argument(
+            metavar="DATA", help="A registered data set (danl datasets list), or a LIBSVM, CSV or Parquet file."
+        ),
     ]
     workers: Annotated[int | None, option(DATA, "Number of workers; default 10, or one per site.")] = None
     partition: Annotated[
@@ -60,7 +69,9 @@ class RunOptions:
     l2: Annotated[float | None, option(PROBLEM, "The paper's lambda: penalty l2/(2 m_i) |w|^2; default 1e-4.")] = None
     alpha: Annotated[float | None, option(PROBLEM, "Absolute penalty alpha/2 |w|^2, instead of --l2.")] = None
     weighting: Annotated[str, option(PROBLEM, "uniform (the paper) or samples (the pooled fit).")] = "uniform"
-    regions: Annotated[str, option(RUN, "A number, sizes such as 30,30,63, or prefix (by feature name).")] = "4"
+    regions: Annotated[
+        str | None, option(RUN, "A number, sizes such as 30,30,63, or prefix (by feature name); default 4.")
+    ] = None
     policy: Annotated[
         str,
         option(
@@ -78,8 +89,13 @@ class RunOptions:
     seed: Annotated[int, option(RUN, "Of the partition, the masks and the mini-batches.")] = 0
     quiet: Annotated[bool, option(OUTPUT, "No live display.", "--quiet", "-q")] = False
 
-    def job(self) -> Job:
-        """Load, divide, and state the problem; every wrong value is refused here."""
+    def job(self, *methods: str) -> Job:
+        """Load, divide, and state the problem, once the names of everything else are known to be right."""
+        for method in methods:
+            make_method(with_batches(method, self.batch_size, self.hessian_batch))
+        make_policy(self.policy)
+        make_engine(self.engine)
+        check_init(self.init)
         loss = make_loss(self.loss)
         data = load_dataset(
             self.data,
@@ -91,18 +107,26 @@ class RunOptions:
             weight_column=self.weight,
         )
         scheme = "site" if self.site is not None and self.partition == "iid" else self.partition
+        if scheme == "site" and data.sites is None:
+            raise InputError("partition='site': needs the site of each row; name the column that has it with --site")
         workers = 10 if self.workers is None and scheme != "site" else self.workers
         shards = partition(
             data.X, data.y, workers=workers, scheme=scheme, seed=self.seed, weights=data.weights, sites=data.sites
         )
         problem = Problem(shards, loss=loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting)
-        regions = Regions.make(parse_regions(self.regions), problem.n_features, data.feature_names)
+        cut = min(DEFAULT_REGIONS, problem.n_features) if self.regions is None else parse_regions(self.regions)
+        regions = Regions.make(cut, problem.n_features, data.feature_names)
         penalty = f"alpha {problem.alpha:g}" if problem.alpha is not None else f"lambda {problem.l2:g}"
         title = (
             f"{data.name}: {problem.n_workers} workers ({scheme}), {regions.n_regions} regions, {self.policy}, "
             f"{problem.loss.name}, {penalty}"
         )
         return Job(data, problem, regions, scheme, title)
+
+    def reference(self, job: Job, screen: Console) -> Reference:
+        """Compute the optimum to measure against, and say so while it takes."""
+        with nullcontext() if self.quiet else screen.status("computing the optimum to measure against"):
+            return reference_optimum(job.problem)
 
     def solve(self, job: Job, method: str, reference: Reference | None, screen: Console) -> Result:
         """Run one method on the job, with the live display."""
@@ -152,18 +176,37 @@ def shares_options(command: Callable[..., int]) -> Callable[..., int]:
 
     def run(**values: Any) -> int:
         options = RunOptions(**{parameter.name: values.pop(parameter.name) for parameter in shared})
-        return command(options, **values)
+        try:
+            return command(options, **values)
+        except KeyboardInterrupt:  # outside a run, which ends with what it has; the parser would say nothing
+            print("interrupted before there was anything to keep", file=sys.stderr)
+            return 130
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    ordered = [shared[0], *own, *shared[1:]]  # the data set first, then what the command is about
+    # The data set first; within a panel of the help, what the command is about comes before what all commands share.
+    ordered = [shared[0], *sorted([*own, *shared[1:]], key=lambda parameter: PANELS.index(panel_of(parameter)))]
     run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
     return run
 
 
+def panel_of(parameter: inspect.Parameter) -> str:
+    """The panel of the help an option is shown in."""
+    return str(get_args(parameter.annotation)[1].rich_help_panel)
+
+
+def check_init(text: str) -> None:
+    """Refuse a start that is not ``zero`` or FedAvg with its rounds, before anything is loaded."""
+    name, options = parse_spec(text, argument="init")
+    if text != "zero" and (name != "fedavg" or "rounds" not in options):
+        raise bad_argument("init", text, "zero or fedavg with its rounds", "for example fedavg:rounds=10")
+    if text != "zero":
+        make_method(text)
+
+
 def parse_regions(text: str) -> Any:
     """``4`` is a number, ``30,30,63`` are sizes, anything else is a name such as ``prefix``."""
-    if not text[:1].isdigit() and not text.startswith("-"):
+    if text and not text[0].isdigit() and text[0] != "-":
         return text
     try:
         numbers = [int(part) for part in text.split(",")]

@@ -11,13 +11,14 @@ import json
 import os
 import platform
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from danl._version import __version__
-from danl.cli.options import Job
+from danl.cli.options import Job, RunOptions
 from danl.data import Dataset
 from danl.errors import InputError
 from danl.figures import plot_histories
@@ -30,15 +31,19 @@ def check_out(out: Path | None, *, force: bool, files: tuple[str, ...] = RUN_FIL
     """Refuse a folder that cannot be written to, or that holds a run already."""
     if out is None:
         return
-    there = [name for name in files if (out / name).exists()]
-    if there and not force:
-        raise InputError(f"--out={str(out)!r}: holds a run already ({there[0]}); choose another folder or add --force")
-    nearest = out
-    while not nearest.exists() and nearest != nearest.parent:
-        nearest = nearest.parent
-    if not nearest.is_dir():
-        raise InputError(f"--out={str(out)!r}: must be a folder, and {str(nearest)!r} is a file; choose another folder")
     try:  # asking the file system is the only sure way, and it leaves nothing behind
+        there = [name for name in files if (out / name).exists()]
+        if there and not force:
+            raise InputError(
+                f"--out={str(out)!r}: holds a run already ({there[0]}); choose another folder or add --force"
+            )
+        nearest = out
+        while not nearest.exists() and nearest != nearest.parent:
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            raise InputError(
+                f"--out={str(out)!r}: must be a folder, and {str(nearest)!r} is a file; choose another folder"
+            )
         with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as error:
@@ -55,6 +60,8 @@ def write_run(out: Path, result: Result, job: Job, config: dict[str, Any]) -> No
     write_model(out / "model.npz", result, job.data)
     if len(result.history):
         plot_histories({result.method: result.history}, out / "figure.png", title=job.title)
+    else:
+        (out / "figure.png").unlink(missing_ok=True)  # of the run that --force replaces
 
 
 def write_model(path: Path, result: Result, data: Dataset) -> None:
@@ -76,11 +83,12 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     partial.replace(path)
 
 
-def describe(job: Job, result: Result) -> dict[str, Any]:
+def describe(options: RunOptions, method: str, job: Job, result: Result) -> dict[str, Any]:
     """What was run, on which data, with which versions: enough to run it again."""
     settings = {name: value for name, value in result.settings.items() if name != "w0"}
     return {
         "danl": __version__,
+        "options": {"method": method} | {name: value for name, value in asdict(options).items() if name != "quiet"},
         "data": {
             "name": job.data.name,
             "source": job.data.source,

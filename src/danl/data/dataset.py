@@ -137,7 +137,7 @@ def encode_labels(labels: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[Labe
         more = ", ..." if len(values) > _LISTED_VALUES else ""
         raise InputError(
             f"y: found {len(values)} different values ({listed}{more}); target='binary' needs exactly two; "
-            "for a real-valued target pass target='real' and fit with loss squared or poisson"
+            "for a real-valued target use loss squared or poisson (load_dataset(..., target='real') in Python)"
         )
     return codes.astype(np.float64), (_plain(values[0]), _plain(values[1]))
 

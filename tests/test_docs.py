@@ -1,0 +1,213 @@
+"""The documents: links lead somewhere, examples run, commands work, and nothing of one machine is in a file."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import danl
+from danl.__main__ import main
+from danl.data.registry import REGISTRY
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+RUNNABLE = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
+BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WORD = re.compile(r"[A-Za-z][A-Za-z_*-]+")
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+def prose(text):
+    """The text without its code blocks and code spans, where brackets are no links."""
+    return re.sub(r"`[^`\n]+`", "", BLOCK.sub("", text))
+
+
+@cache
+def anchors(path):
+    """The #anchors of the headings, as GitHub makes them; a heading that comes again gets -1, -2, ..."""
+    seen = {}
+    found = set()
+    for heading in HEADING.findall(BLOCK.sub("", path.read_text(encoding="utf-8"))):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        found.add(f"{slug}-{seen[slug]}" if slug in seen else slug)
+        seen[slug] = seen.get(slug, 0) + 1
+    return found
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_links_lead_somewhere(path):
+    broken = []
+    for target in LINK.findall(prose(path.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue  # another site
+        file, _, anchor = target.partition("#")
+        goal = (path.parent / file).resolve() if file else path
+        if not goal.exists() or (anchor and anchor not in anchors(goal)):
+            broken.append(target)
+    assert not broken
+
+
+def test_every_document_is_linked_from_the_index():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    linked = {target.partition("#")[0] for target in LINK.findall(index)}
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - linked == {"index.md"}
+
+
+def test_anchors_are_found_and_missing_ones_are_not(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# What `psi*` is\n\n```sh\n# no heading\n```\n\n## Twice\n\n## Twice\n")
+    assert anchors(page) == {"what-psi-is", "twice", "twice-1"}
+
+
+# --- examples: the blocks of a file run in order, in one namespace and one empty folder ---
+
+
+@dataclass(frozen=True)
+class Command:
+    words: list[str]
+    environment: dict[str, str]
+    output: str
+    quiet: bool  # ends in 2>/dev/null: what is shown is standard output alone
+
+
+def commands_of(kind, text):
+    """The `danl` commands of a console block (lines after "$ ", each with its output) or of an sh block."""
+    if kind == "console":
+        for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+            line, _, output = part.replace("\\\n", " ").partition("\n")
+            yield from command_of(line, output)
+    else:
+        for line in text.replace("\\\n", " ").splitlines():
+            yield from command_of(line, "")
+
+
+def command_of(line, output):
+    words = shlex.split(line, comments=True)
+    environment = {}
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        name, _, value = words.pop(0).partition("=")
+        environment[name] = value
+    quiet = words[-1:] == ["2>/dev/null"]
+    if words and words[0] == "danl":
+        yield Command(words[1 : -1 if quiet else None], environment, output, quiet)
+
+
+def needs_a_download(words):
+    return words[:2] == ["datasets", "fetch"] or any(word in REGISTRY and word != "a1a" for word in words)
+
+
+def run_danl(words, capfd, quiet=False):
+    """The exit status and what was printed: standard output, then, unless `quiet`, standard error."""
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    printed = capfd.readouterr()
+    return ended.value.code, printed.out if quiet else printed.out + printed.err
+
+
+@pytest.mark.parametrize("path", RUNNABLE, ids=name_of)
+def test_examples_run(path, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("DANL_DATA_DIR", raising=False)
+    namespace = {"__name__": "__docs__"}
+    text = path.read_text(encoding="utf-8")
+    for block in BLOCK.finditer(text):
+        kind, options, body = block.groups()
+        line = text[: block.start(3)].count("\n") + 1
+        if kind == "python" and "no-run" not in options:
+            exec(compile("\n" * (line - 1) + body, name_of(path), "exec"), namespace)
+        elif kind in ("console", "sh"):
+            for command in commands_of(kind, body):
+                check_command(command, f"{name_of(path)}:{line}", monkeypatch, capfd)
+
+
+def check_command(command, where, monkeypatch, capfd):
+    where = f"{where}: danl {shlex.join(command.words)}"
+    if needs_a_download(command.words):
+        status, printed = run_danl([*command.words, "--help"], capfd)
+        assert status == 0, f"{where}\n{printed}"
+        return
+    with monkeypatch.context() as patch:
+        for name, value in command.environment.items():
+            patch.setenv(name, value)
+        status, printed = run_danl(command.words, capfd, command.quiet)
+    told = re.search(r"^\(exit status (\d+)\)$", command.output, re.MULTILINE)
+    assert status == (int(told[1]) if told else 0), f"{where}\n{printed}"
+    shown = command.output.replace(told[0], "") if told else command.output
+    if shown.strip():  # numbers differ between machines, words do not
+        assert sorted(WORD.findall(printed)) == sorted(WORD.findall(shown)), f"{where}\n{printed}"
+
+
+def test_options_in_tables_exist(capfd, monkeypatch):
+    """Every --option that docs/command-line.md names is one of some command."""
+    monkeypatch.setenv("COLUMNS", "200")
+    helps = "".join(run_danl([name, "--help"], capfd)[1] for name in ("fit", "compare", "certify", "datasets"))
+    helps += run_danl(["--help"], capfd)[1]
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", (ROOT / "docs" / "command-line.md").read_text("utf-8")))
+    assert named - set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", helps)) == set()
+
+
+def test_every_public_name_is_in_the_api_page():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    missing = [f"danl.{name}" for name in danl.__all__ if f"`danl.{name}" not in page]
+    for module in (danl.engines, danl.methods, danl.policies):
+        short = module.__name__
+        missing += [f"{short}.{name}" for name in module.__all__ if not re.search(rf"`(?:[\w.]+\.)?{name}\b", page)]
+    assert not missing
+
+
+# --- the files themselves ---
+
+
+def test_the_citation_has_the_version_of_the_package():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (\S+)$", citation, re.MULTILINE)[1] == danl.__version__
+    assert re.search(r"^cff-version: (\S+)$", citation, re.MULTILINE)[1] == "1.2.0"
+    assert "preferred-citation:" in citation
+
+
+def tracked_files():
+    """What git would have: tracked files, and new ones that it does not ignore."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("needs git and a clone")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+# Put together from parts, so that this file does not hold what it looks for.
+HOMES = re.compile(r"(?<![\w.~-])/(?:" + "|".join(("home", "root", "work", "Users")) + r")/[\w.]")
+HOSTS = re.compile("|".join(re.escape(".".join(host)) for host in (("pypi", "org"), ("pythonhosted", "org"))))
+
+
+def test_files_name_no_machine_and_no_registry():
+    found = []
+    for path in tracked_files():
+        text = path.read_bytes().decode("utf-8", errors="ignore")
+        found += [f"{name_of(path)}: {match[0]}" for pattern in (HOMES, HOSTS) for match in pattern.finditer(text)]
+    assert not found
+
+
+def test_the_patterns_find_what_they_are_for():
+    assert HOMES.search(os.sep.join(("", "home", "ann", "x")))
+    assert HOSTS.search("https://" + ".".join(("files", "pythonhosted", "org")))
+    assert not HOMES.search("docs/work/x and https://example.org/home/x")
