@@ -267,11 +267,20 @@ def test_a_real_valued_target(capsys, tmp_path):
 # --- Ctrl-C ---
 
 
+# A shell that starts the tests in the background tells its children to ignore Ctrl-C; this one listens again.
+LISTENING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from danl.__main__ import main
+main()
+"""
+
+
 def wait_for(text, master, received, until):
     """Read the terminal until the text shows."""
     while text not in received:
         left = until - time.monotonic()
-        assert left > 0, f"{text!r} did not show in {received!r}"
+        assert left > 0, f"{text!r} did not show in ...{bytes(received[-500:])!r}"
         if select.select([master], [], [], left)[0]:
             received += os.read(master, 65536)
 
@@ -282,7 +291,7 @@ def test_ctrl_c_keeps_what_there_is(tmp_path):
     master, slave = pty.openpty()
     words = ("--method", "gd", "--rounds", "100000", "--tol", "0", "--json", "--out", str(out))
     with subprocess.Popen(
-        [sys.executable, "-m", "danl", "fit", "a1a", *words],
+        [sys.executable, "-c", LISTENING, "fit", "a1a", *words],
         stdout=subprocess.PIPE,
         stderr=slave,
         text=True,
