@@ -32,7 +32,7 @@ from danl.problem import Problem
 from danl.regions import Regions
 from danl.result import Result
 
-DEFAULT_METHOD = "danl-masked"
+DEFAULT_METHOD = "danl"
 DEFAULT_REGIONS = 4
 
 TRAINING = ("hessian", "gradient", "local-steps")

@@ -15,8 +15,9 @@ a few thousand roundings of an eigenvalue, so that directions the data says noth
 
 @dataclass(frozen=True)
 class Curvature:
-    """[Pi]_mu = vectors diag(eigenvalues) vectors^T, ready to solve with."""
+    """[Pi]_mu = vectors diag(eigenvalues) vectors^T, ready to solve with; and Pi itself."""
 
+    hessian: Array
     eigenvalues: Array
     vectors: Array
 
@@ -37,4 +38,4 @@ def project(hessian: Array, mu: float) -> Curvature:
     """
     eigenvalues, vectors = np.linalg.eigh(hessian)
     floor = mu if mu > 0 else RELATIVE_FLOOR * max(float(eigenvalues[-1]), np.finfo(float).tiny)
-    return Curvature(np.maximum(eigenvalues, floor), vectors)
+    return Curvature(hessian, np.maximum(eigenvalues, floor), vectors)

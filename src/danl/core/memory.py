@@ -1,4 +1,14 @@
-"""The server's gradient memory Theta: the newest fragment every worker sent for every region."""
+r"""The server's gradient memory: the newest fragment every worker sent for every region, and the model it belongs to.
+
+Raw, as in the paper, a fragment counts for what it was when it came. Corrected, it is carried to today's model to first
+order: with v_iq the model behind the fragment of worker i for region q, and Pi the aggregated Hessian,
+
+    grad^q = sum_i weight_i (g_i^q(v_iq) + [Pi (w - v_iq)]^q)
+           = sum_i weight_i g_i^q(v_iq)  +  [Pi (w - v_q)]^q          with  v_q = sum_i weight_i v_iq
+
+so the server needs, beside the fragments, one mean model per region: d^2 work a round, nothing more on the wire. The
+correction vanishes as w settles, whatever Pi is. Only models that some fragment still refers to are kept.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +18,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from danl.core.messages import Array, GradientReply, Mask
-from danl.regions import Regions
+from danl.regions import IntArray, Regions
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Theta_i^q for all workers and regions, as one array: row i, the coordinates of region q."""
+    """Theta_i^q for all workers and regions: row i, the coordinates of region q; and which model each belongs to."""
 
     fragments: Array  # (N, d)
+    stamps: IntArray  # (N, Q): the number of the model behind each fragment
+    models: Mapping[int, Array]  # those that a stamp refers to
 
-    def refreshed(self, replies: Mapping[int, GradientReply], regions: Regions) -> Memory:
-        """Lines 17-19: replace what came back, keep the rest."""
-        fragments = self.fragments.copy()
+    @classmethod
+    def fresh(cls, fragments: Array, w: Array, n_regions: int, stamp: int = 0) -> Memory:
+        """Line 6: every fragment of every worker at the same model."""
+        return cls(fragments, np.full((len(fragments), n_regions), stamp), {stamp: w})
+
+    def refreshed(self, replies: Mapping[int, GradientReply], w: Array, stamp: int, regions: Regions) -> Memory:
+        """Lines 17-19: replace what came back, computed at w, and keep the rest."""
+        fragments, stamps = self.fragments.copy(), self.stamps.copy()
         for worker, reply in replies.items():
             kept = slice(None) if reply.mask is None else regions.coordinates(reply.mask)
             fragments[worker, kept] = reply.fragment
-        return Memory(fragments)
+            stamps[worker, slice(None) if reply.mask is None else reply.mask] = stamp
+        referred = np.unique(stamps)
+        models = {int(number): w if number == stamp else self.models[int(number)] for number in referred}
+        return Memory(fragments, stamps, models)
 
     def mean_all(self, weights: Array) -> Array:
         """Line 20: grad^q = sum_i weight_i Theta_i^q, over all N workers."""
@@ -34,3 +54,29 @@ class Memory:
         counted = weights[:, None] * np.where(trained.any(axis=0), trained, True)  # (N, Q)
         counted = counted / counted.sum(axis=0)
         return np.asarray(np.einsum("id,id->d", counted[:, regions.of_feature], self.fragments))
+
+    def mean_models(self, weights: Array) -> Array:
+        """v_q = sum_i weight_i v_iq for every region, (Q, d); summed anew each time, so that rounding does not build up."""
+        numbers = np.array(list(self.models))
+        shares = np.einsum("i,iqr->qr", weights, self.stamps[:, :, None] == numbers)  # (Q, R)
+        return np.asarray(shares @ np.stack(list(self.models.values())))
+
+    def slopes(self, hessian: Array, w: Array, step: Array, regions: Regions) -> Array:
+        """What every worker's corrected gradient at w promises along a step: (N,) numbers grad_i . step."""
+        # step . [Pi (w - v)] region by region = (Pi's columns of q times the step's part there) . (w - v)
+        bent = np.stack([hessian[:, own] @ step[own] for own in map(regions.indices, range(regions.n_regions))])  # (Q, d)
+        numbers = {number: row for row, number in enumerate(self.models)}
+        at_models = np.stack(list(self.models.values())) @ bent.T  # (R, Q)
+        rows = np.vectorize(numbers.__getitem__, otypes=[np.intp])(self.stamps)  # (N, Q)
+        carried = bent @ w - at_models[rows, np.arange(regions.n_regions)]  # (N, Q)
+        return np.asarray(self.fragments @ step + carried.sum(axis=1))
+
+    def corrected(self, weights: Array, hessian: Array, w: Array, regions: Regions) -> Array:
+        """The gradient at w that the fragments and the curvature between their models and w make up."""
+        gradient = self.mean_all(weights)
+        if len(self.models) == 1 and next(iter(self.models.values())) is w:
+            return gradient
+        for q, mean_model in enumerate(self.mean_models(weights)):
+            own = regions.indices(q)
+            gradient[own] += hessian[own] @ (w - mean_model)
+        return gradient

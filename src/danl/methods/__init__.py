@@ -26,8 +26,9 @@ from danl.methods.newton import Newton
 from danl.spec import closest_first, parse_spec, unknown_name
 
 PRESETS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "danl-paper": (DANL, {"submodel": "pruned"}),
-    "danl-masked": (DANL, {"submodel": "full"}),
+    "danl": (DANL, {}),
+    "danl-masked": (DANL, {"submodel": "full", "memory": "raw", "curvature": "once"}),
+    "danl-paper": (DANL, {"submodel": "pruned", "memory": "raw", "curvature": "once"}),
     "newton-zero": (NewtonZero, {}),
     "newton": (Newton, {}),
     "newton-undamped": (NewtonUndamped, {}),

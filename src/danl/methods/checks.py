@@ -26,6 +26,12 @@ def check_batch_size(name: str, size: int | None) -> None:
         check_whole(name, size, "leave it out for the whole shard")
 
 
+def check_share(name: str, value: object) -> None:
+    """A number between 0 and 1, neither of them."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1:
+        raise bad_argument(name, value, "a number between 0 and 1")
+
+
 def check_whole(name: str, value: object, next_step: str = "") -> None:
     """A count of at least one."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:

@@ -1,147 +1,111 @@
-r"""DANL, Algorithm 1 of the paper: one Hessian, then masked gradients with a memory of the newest fragments.
+"""DANL: Distributed Adaptive Newton Learning. One configuration, three faces of one algorithm.
 
-    line  2- 4   every worker sends grad F_i(w0) and Hess F_i(w0)
-    line  5      Pi = sum_i weight_i Hess F_i(w0)
-    line  6      Theta_i^q = grad^q F_i(w0)
-    line  7      w <- w - [Pi]_mu^-1 sum_i weight_i grad F_i(w0)
-    line 11-14   worker i picks tau_i, sends grad F_i(w * tau_i) * tau_i
-    line 15-19   Theta_i^q <- what came back for i in C^{t,q}, else kept
-    line 20      grad^q = sum_i weight_i Theta_i^q
-    line 21      w <- w - [Pi]_mu^-1 grad
+| preset | gradient evaluated at | memory | curvature | for |
+| --- | --- | --- | --- | --- |
+| danl-paper | w * tau (pruned) | raw | once | Algorithm 1 to the letter |
+| danl-masked | w | raw | once | what the paper's figures look like |
+| danl | w | corrected | adaptive, safeguarded | people who want the answer |
 
-The readings differ in where the gradient is evaluated:
-
-    submodel="pruned"   at w * tau_i, as printed                         (danl-paper)
-    submodel="full"     at w, and only what is sent is masked            (danl-masked)
+With curvature="once" the loop is Algorithm 1's (`danl.methods.algorithm1`): nothing is looked at before it is trusted.
+With "adaptive", or a Hessian exchange every k rounds, it is the safeguarded one (`danl.methods.safeguarded`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import numpy as np
-
-from danl.core.aggregate import mean_gradient, mean_hessian, of_kind, trained_pairs
-from danl.core.curvature import Curvature, project
-from danl.core.memory import Memory
-from danl.core.messages import (
-    Array,
-    Exchange,
-    GradientReply,
-    GradientTask,
-    HessianReply,
-    HessianTask,
-    Replies,
-    Submodel,
-)
-from danl.core.streams import PLANNED_MASKS, stream
-from danl.methods.base import Info, Setup, Status, Turn
-from danl.methods.checks import check_batch_size, check_choice, check_mu
-from danl.policies.base import Round, validated_masks
-
-
-@dataclass(frozen=True)
-class DANLState:
-    """w, and what the server keeps from round to round; curvature and memory are None before Phase I."""
-
-    w: Array
-    round: int = 0  # t: 0 is Phase I
-    status: Status | None = None
-    curvature: Curvature | None = None
-    memory: Memory | None = None
+from danl.core.messages import Exchange, Replies, Submodel
+from danl.errors import InputError, bad_argument
+from danl.methods.algorithm1 import Algorithm1
+from danl.methods.base import Info, Setup, Turn
+from danl.methods.checks import check_batch_size, check_choice, check_mu, check_share, check_whole
+from danl.methods.safeguarded import Safeguarded
 
 
 @dataclass(frozen=True)
 class DANL:
-    """Distributed Adaptive Newton Learning, Algorithm 1 with its open points as options.
+    """Distributed Adaptive Newton Learning; the defaults are the method to use, the rest is for study.
 
     Parameters
     ----------
-    submodel : "pruned" or "full"
-        Where a worker evaluates its gradient: at w * tau_i as printed, or at w.
+    memory : "corrected" or "raw"
+        What a stale fragment counts for: what it is worth at today's model to first order, or what it was.
+    submodel : "full" or "pruned"
+        Where a worker evaluates its gradient: at w, or at w * tau_i as the paper prints it.
+    curvature : "adaptive", "once" or int
+        When Hessians are exchanged: when progress asks for it, in Phase I only, or every so many rounds.
     aggregate : "all" or "covered"
         Average the memory over all workers (the algorithm), or trained regions over C^{t,q} only (the proofs).
     mu : float, optional
         Floor of the projection. Default: the strong convexity the penalty guarantees, the paper's lambda / m.
     batch_size, hessian_batch : int, optional
         Rows a worker samples for a gradient and for the Hessian. Default: its whole shard.
+    finish : bool
+        With mini-batches: go over to whole shards when noise is all that is left.
+    contraction, window : float, int
+        Exchange Hessians when the decrements shrank by less than contraction a round over the last `window` rounds.
+        1/2 is the rate Theorem 1 promises.
+    patience : int
+        A worker that missed this many exchanges in a row counts as gone.
+    quorum : float
+        The share of workers that must be alive for the run to go on.
 
     """
 
+    memory: Literal["corrected", "raw"] = "corrected"
     submodel: Submodel = "full"
+    curvature: Literal["adaptive", "once"] | int = "adaptive"
     aggregate: Literal["all", "covered"] = "all"
     mu: float | None = None
     batch_size: int | None = None
     hessian_batch: int | None = None
+    finish: bool = False
+    contraction: float = 0.5
+    window: int = 3
+    patience: int = 10
+    quorum: float = 0.5
 
     def __post_init__(self) -> None:
-        check_choice("submodel", self.submodel, ("pruned", "full"))
+        check_choice("memory", self.memory, ("corrected", "raw"))
+        check_choice("submodel", self.submodel, ("full", "pruned"))
         check_choice("aggregate", self.aggregate, ("all", "covered"))
+        if isinstance(self.curvature, bool) or (isinstance(self.curvature, int) and self.curvature < 1):
+            raise bad_argument("curvature", self.curvature, "'adaptive', 'once' or a whole number of rounds >= 1")
+        if not isinstance(self.curvature, int):
+            check_choice("curvature", self.curvature, ("adaptive", "once"))
         check_mu(self.mu)
         check_batch_size("batch_size", self.batch_size)
         check_batch_size("hessian_batch", self.hessian_batch)
+        check_share("contraction", self.contraction)
+        check_share("quorum", self.quorum)
+        check_whole("window", self.window)
+        check_whole("patience", self.patience)
+        if self.submodel == "pruned" and (self.memory != "raw" or self.curvature != "once"):
+            raise InputError(
+                "submodel='pruned': needs memory='raw' and curvature='once', because losses and corrections are those of "
+                "w and not of the pruned model; that is the preset danl-paper"
+            )
+        if self.aggregate == "covered" and (self.memory != "raw" or self.curvature != "once"):
+            raise InputError("aggregate='covered': needs memory='raw' and curvature='once', the proofs' setting")
 
     @property
     def name(self) -> str:
+        if self.curvature != "once" or self.memory == "corrected":
+            return "danl"
         return "danl-paper" if self.submodel == "pruned" else "danl-masked"
 
-    def begin(self, setup: Setup) -> DANLState:
-        return DANLState(w=setup.w0)
+    @property
+    def _loop(self) -> Any:
+        return Algorithm1(self) if self.curvature == "once" else Safeguarded(self)
 
-    def plan(self, state: DANLState, setup: Setup, turn: Turn) -> Exchange:
-        if state.memory is None:  # Phase I, line 1
-            task = HessianTask(turn.exchange, state.w, self.batch_size, self.hessian_batch)
-            return Exchange("hessian", dict.fromkeys(setup.everyone(), task))
-        template = GradientTask(
-            turn.exchange,
-            state.w,
-            round=state.round,
-            submodel=self.submodel,
-            batch_size=self.batch_size,
-        )
-        if setup.policy.side == "worker":  # line 11: the worker picks tau_i^t = M(w, i) itself
-            return Exchange("gradient", dict.fromkeys(setup.everyone(), replace(template, choose=True)))
-        rng = stream(setup.seed, PLANNED_MASKS, state.round)
-        view = Round(setup.setting, state.round, state.w, turn.staleness, rng, setup.regions)
-        masks = validated_masks(setup.policy.masks(view), policy=setup.policy, round=view)
-        # A worker without a region this round is not bothered at all.
-        return Exchange("gradient", {i: replace(template, mask=mask) for i, mask in enumerate(masks) if mask.any()})
+    def begin(self, setup: Setup) -> Any:
+        return self._loop.begin(setup)
 
-    def absorb(self, state: DANLState, replies: Replies, setup: Setup) -> tuple[DANLState, Info]:
-        if state.memory is None:
-            return self._phase_one(state, replies, setup)
-        return self._phase_two(state, state.memory, replies, setup)
+    def plan(self, state: Any, setup: Setup, turn: Turn) -> Exchange:
+        exchange: Exchange = self._loop.plan(state, setup, turn)
+        return exchange
 
-    def _phase_one(self, state: DANLState, replies: Replies, setup: Setup) -> tuple[DANLState, Info]:
-        """Lines 5-7."""
-        answers = of_kind(replies, HessianReply)
-        if len(answers) < setup.n_workers:  # the memory needs a first fragment of everyone
-            return replace(state, status="quorum_lost"), Info()
-        mu = setup.strong_convexity if self.mu is None else self.mu
-        curvature = project(mean_hessian(answers, setup.weights, setup.n_features), mu)
-        memory = Memory(np.stack([reply.gradient for reply in answers.values()]))
-        state = replace(state, curvature=curvature, memory=memory)
-        gradient = mean_gradient(answers, setup.weights, setup.n_features)
-        return self._step(state, gradient, setup, exact=self.batch_size is None)
-
-    def _phase_two(self, state: DANLState, memory: Memory, replies: Replies, setup: Setup) -> tuple[DANLState, Info]:
-        """Lines 15-21."""
-        memory = memory.refreshed(of_kind(replies, GradientReply), setup.regions)
-        trained = trained_pairs(replies, setup.n_workers, setup.regions.n_regions)
-        if self.aggregate == "all":
-            gradient = memory.mean_all(setup.weights)
-        else:
-            gradient = memory.mean_covered(setup.weights, trained, setup.regions)
-        exact = bool(trained.all()) and self.batch_size is None
-        return self._step(replace(state, memory=memory), gradient, setup, exact=exact)
-
-    def _step(self, state: DANLState, gradient: Array, setup: Setup, *, exact: bool) -> tuple[DANLState, Info]:
-        """Line 7 or 21, unless the workers have just shown that w is good enough."""
-        curvature = state.curvature
-        assert curvature is not None
-        info = Info(grad_norm=float(np.linalg.norm(gradient)))
-        state = replace(state, round=state.round + 1)
-        if exact and info.grad_norm <= setup.tol:
-            return replace(state, status="converged"), info
-        return replace(state, w=state.w - curvature.solve(gradient)), info
+    def absorb(self, state: Any, replies: Replies, setup: Setup) -> tuple[Any, Info]:
+        moved: tuple[Any, Info] = self._loop.absorb(state, replies, setup)
+        return moved

@@ -16,16 +16,9 @@ import numpy as np
 from danl.core.aggregate import mean_gradient, mean_hessian, mean_loss, of_kind
 from danl.core.curvature import project
 from danl.core.messages import Array, Exchange, HessianReply, HessianTask, LossReply, LossTask, Replies
+from danl.methods.armijo import SMALLEST_STEP, at_rounding, low_enough
 from danl.methods.base import Info, Setup, Status, Turn
 from danl.methods.checks import check_batch_size, check_mu
-
-SUFFICIENT_DECREASE = 1e-4
-"""Armijo's constant: accept when the loss falls by this share of what the slope promises (Nocedal & Wright, 3.4)."""
-ROUNDING = 16 * np.finfo(float).eps
-"""A rise of the loss below this share of its size is rounding, not a rise."""
-SMALLEST_STEP = 2.0**-40
-"""Below this there is no descent left to find along a direction."""
-
 
 @dataclass(frozen=True)
 class NewtonState:
@@ -44,12 +37,9 @@ class NewtonState:
     def trial(self) -> Array:
         return self.w if self.direction is None else self.w + self.length * self.direction
 
-    def low_enough(self, loss: float) -> bool:
-        """Armijo's rule at the trial model, up to rounding."""
-        if self.direction is None:
-            return True
-        allowed = self.loss + SUFFICIENT_DECREASE * self.length * self.slope
-        return bool(loss <= allowed + ROUNDING * max(abs(self.loss), abs(allowed)))
+    def accepts(self, loss: float) -> bool:
+        """Armijo's rule at the trial model."""
+        return self.direction is None or low_enough(self.loss, loss, self.length * self.slope)
 
 
 @dataclass(frozen=True)
@@ -90,10 +80,10 @@ class Newton:
             return replace(state, status="quorum_lost"), Info()
         if state.searching:
             loss = mean_loss(of_kind(replies, LossReply), setup.weights)
-            return (replace(state, searching=False) if state.low_enough(loss) else shorter(state)), Info()
+            return (replace(state, searching=False) if state.accepts(loss) else shorter(state)), Info()
         answers = of_kind(replies, HessianReply)
         loss = mean_loss(answers, setup.weights)
-        if not state.low_enough(loss):
+        if not state.accepts(loss):
             return shorter(state), Info()
 
         gradient = mean_gradient(answers, setup.weights, setup.n_features)
@@ -117,8 +107,3 @@ def shorter(state: NewtonState) -> NewtonState:
         # The direction is one of descent, so only rounding of the loss can hide its decrease at every length.
         return replace(state, direction=None, status="converged")
     return replace(state, length=state.length / 2, searching=True)
-
-
-def at_rounding(decrease: float, loss: float) -> bool:
-    """Whether the decrease a Newton step predicts is below the rounding of the loss."""
-    return bool(decrease <= ROUNDING * max(abs(loss), np.finfo(float).tiny))

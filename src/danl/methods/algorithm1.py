@@ -1,0 +1,114 @@
+r"""Algorithm 1 of the paper: one Hessian, then masked gradients with a memory of the newest fragments.
+
+    line  2- 4   every worker sends grad F_i(w0) and Hess F_i(w0)
+    line  5      Pi = sum_i weight_i Hess F_i(w0)
+    line  6      Theta_i^q = grad^q F_i(w0)
+    line  7      w <- w - [Pi]_mu^-1 sum_i weight_i grad F_i(w0)
+    line 11-14   worker i picks tau_i, sends grad F_i(w * tau_i) * tau_i
+    line 15-19   Theta_i^q <- what came back for i in C^{t,q}, else kept
+    line 20      grad^q = sum_i weight_i Theta_i^q
+    line 21      w <- w - [Pi]_mu^-1 grad
+
+The readings differ in where the gradient is evaluated and in what a stale fragment counts for:
+
+    submodel="pruned"    at w * tau_i, as printed                        (danl-paper)
+    submodel="full"      at w, and only what is sent is masked           (danl-masked)
+    memory="corrected"   line 20 with every fragment carried to today's w (see danl.core.memory)
+
+Nothing is safeguarded here: what comes of a step is taken. `danl.methods.safeguarded` is the loop that looks first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from danl.core.aggregate import mean_gradient, mean_hessian, of_kind, trained_pairs
+from danl.core.curvature import Curvature, project
+from danl.core.memory import Memory
+from danl.core.messages import Array, Exchange, GradientReply, GradientTask, HessianReply, HessianTask, Replies
+from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.masking import masked_tasks
+
+if TYPE_CHECKING:
+    from danl.methods.danl import DANL
+
+
+@dataclass(frozen=True)
+class Algorithm1State:
+    """w, and what the server keeps from round to round; curvature and memory are None before Phase I."""
+
+    w: Array
+    round: int = 0  # t: 0 is Phase I
+    status: Status | None = None
+    curvature: Curvature | None = None
+    memory: Memory | None = None
+
+
+@dataclass(frozen=True)
+class Algorithm1:
+    """The unguarded loop, with the options of a `DANL`."""
+
+    options: DANL
+
+    def begin(self, setup: Setup) -> Algorithm1State:
+        return Algorithm1State(w=setup.w0)
+
+    def plan(self, state: Algorithm1State, setup: Setup, turn: Turn) -> Exchange:
+        options = self.options
+        if state.memory is None:  # Phase I, line 1
+            task = HessianTask(turn.exchange, state.w, options.batch_size, options.hessian_batch)
+            return Exchange("hessian", dict.fromkeys(setup.everyone(), task))
+        template = GradientTask(
+            turn.exchange,
+            state.w,
+            round=state.round,
+            submodel=options.submodel,
+            batch_size=options.batch_size,
+        )
+        return Exchange("gradient", masked_tasks(template, setup, turn))
+
+    def absorb(self, state: Algorithm1State, replies: Replies, setup: Setup) -> tuple[Algorithm1State, Info]:
+        if state.memory is None or state.curvature is None:
+            return self._phase_one(state, replies, setup)
+        return self._phase_two(state, state.memory, state.curvature, replies, setup)
+
+    def _phase_one(self, state: Algorithm1State, replies: Replies, setup: Setup) -> tuple[Algorithm1State, Info]:
+        """Lines 5-7."""
+        answers = of_kind(replies, HessianReply)
+        if len(answers) < setup.n_workers:  # the memory needs a first fragment of everyone
+            return replace(state, status="quorum_lost"), Info()
+        mu = setup.strong_convexity if self.options.mu is None else self.options.mu
+        curvature = project(mean_hessian(answers, setup.weights, setup.n_features), mu)
+        fragments = np.stack([reply.gradient for reply in answers.values()])
+        memory = Memory.fresh(fragments, state.w, setup.regions.n_regions, stamp=state.round)
+        state = replace(state, curvature=curvature, memory=memory)
+        gradient = mean_gradient(answers, setup.weights, setup.n_features)
+        return self._step(state, curvature, gradient, setup, exact=self.options.batch_size is None)
+
+    def _phase_two(
+        self, state: Algorithm1State, memory: Memory, curvature: Curvature, replies: Replies, setup: Setup
+    ) -> tuple[Algorithm1State, Info]:
+        """Lines 15-21."""
+        memory = memory.refreshed(of_kind(replies, GradientReply), state.w, state.round, setup.regions)
+        trained = trained_pairs(replies, setup.n_workers, setup.regions.n_regions)
+        if self.options.memory == "corrected":
+            gradient = memory.corrected(setup.weights, curvature.hessian, state.w, setup.regions)
+        elif self.options.aggregate == "all":
+            gradient = memory.mean_all(setup.weights)
+        else:
+            gradient = memory.mean_covered(setup.weights, trained, setup.regions)
+        exact = bool(trained.all()) and self.options.batch_size is None
+        return self._step(replace(state, memory=memory), curvature, gradient, setup, exact=exact)
+
+    def _step(
+        self, state: Algorithm1State, curvature: Curvature, gradient: Array, setup: Setup, *, exact: bool
+    ) -> tuple[Algorithm1State, Info]:
+        """Line 7 or 21, unless the workers have just shown that w is good enough."""
+        info = Info(grad_norm=float(np.linalg.norm(gradient)))
+        state = replace(state, round=state.round + 1)
+        if exact and info.grad_norm <= setup.tol:
+            return replace(state, status="converged"), info
+        return replace(state, w=state.w - curvature.solve(gradient)), info

@@ -1,0 +1,30 @@
+"""Line 11 of Algorithm 1 for all workers: who computes which regions in round t."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from danl.core.messages import GradientTask, Task
+from danl.core.streams import PLANNED_MASKS, stream
+from danl.methods.base import Setup, Turn
+from danl.policies.base import Round, validated_masks
+
+
+def masked_tasks(template: GradientTask, setup: Setup, turn: Turn, idle: Task | None = None) -> Mapping[int, Task]:
+    """The template with every worker's mask: planned here, or left to the worker where the policy is its own.
+
+    A worker without a region this round gets `idle`, or is not bothered at all.
+    """
+    if setup.policy.side == "worker":
+        return dict.fromkeys(setup.everyone(), replace(template, choose=True))
+    rng = stream(setup.seed, PLANNED_MASKS, template.round)
+    view = Round(setup.setting, template.round, template.w, turn.staleness, rng, setup.regions)
+    masks = validated_masks(setup.policy.masks(view), policy=setup.policy, round=view)
+    tasks: dict[int, Task] = {}
+    for worker, mask in enumerate(masks):
+        if mask.any():
+            tasks[worker] = replace(template, mask=mask)
+        elif idle is not None:
+            tasks[worker] = idle
+    return tasks
