@@ -11,6 +11,10 @@ class InputError(ValueError):
     """Something the caller gave is wrong; the message says what, what is allowed and what to do."""
 
 
+class DanlWarning(UserWarning):
+    """Something worth knowing before or after a run: one line, once."""
+
+
 def bad_argument(name: str, value: object, allowed: str, next_step: str = "") -> InputError:
     """Build the `InputError` for one argument: ``name=value: must be <allowed>; <next_step>``."""
     message = f"{name}={value!r}: must be {allowed}"

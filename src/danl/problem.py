@@ -217,10 +217,12 @@ class Problem:
         """f(w)."""
         return float(sum(c * local.value(w) for c, local in zip(self.weights, self.locals, strict=True)))
 
-    def value_and_gradient(self, w: Array) -> tuple[float, Array]:
-        """f(w) and its gradient."""
+    def value_and_gradient(self, w: Array, weights: Array | None = None) -> tuple[float, Array]:
+        """f(w) and its gradient; with other `weights`, those of the objective some of the workers make up."""
         value, gradient = 0.0, np.zeros(self.n_features)
-        for c, local in zip(self.weights, self.locals, strict=True):
+        for c, local in zip(self.weights if weights is None else weights, self.locals, strict=True):
+            if c == 0:
+                continue
             local_value, local_gradient = local.value_and_gradient(w)
             value += c * local_value
             gradient += c * local_gradient

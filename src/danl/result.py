@@ -24,6 +24,8 @@ class Result:
     method: str
     failures: tuple[Failure, ...] = ()
     """Workers that did not answer, in the order it happened."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the result should know: workers that left, for example."""
     start: Result | None = None
     """The run that made w0, where a method was given for it."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -60,6 +62,8 @@ class Result:
             "pruning_error": last.pruning_error if last else None,
             "seconds": float(history.column("seconds").sum()),
             "simulated_seconds": _known(float(history.column("simulated_seconds").sum())),
+            "failed_replies": len(self.failures),
+            "notes": list(self.notes),
             "w_sha256": hashlib.sha256(np.ascontiguousarray(self.w).tobytes()).hexdigest(),
         }
 

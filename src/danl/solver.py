@@ -31,15 +31,18 @@ from danl.policies import MaskRecord, Policy, Profile, ResourceAware, Setting, m
 from danl.problem import Problem
 from danl.regions import Regions
 from danl.result import Result
+from danl.warn import warn, warn_if_separated, warn_if_too_large
 
 DEFAULT_METHOD = "danl"
 DEFAULT_REGIONS = 4
 
 TRAINING = ("hessian", "gradient", "local-steps")
 """Kinds of exchange that count as a round of training for coverage and staleness."""
+UNCOVERED_ROUNDS = 50
+"""Warn when a region was in nobody's mask for this many masked rounds in a row."""
 BLOWN_UP = 1e12
 """Stop as diverged when the objective is this many times 1 + |f(w0)|: nothing comes back from there."""
-ENDED_WORSE = 1e3
+ENDED_WORSE = 10.0
 """Call a run that used up its rounds diverged when it ends this many times above 1 + |f(w0)|."""
 CHECK_AGAIN = 0.1
 """After a check that failed, wait until the estimate has fallen to this share before asking the workers again."""
@@ -110,6 +113,7 @@ def solve(
 
     """
     run = _prepare(problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor)
+    warn_if_too_large(problem.n_features)
     start = None
     if w0 is not None and not isinstance(w0, np.ndarray | list | tuple):
         start = _run(
@@ -121,7 +125,9 @@ def solve(
             return replace(start, start=start)
         w0 = start.w
     run = replace(run, setup=replace(run.setup, w0=_start_model(w0, problem.n_features)))
-    return replace(_run(run, engine, callback), start=start)
+    result = replace(_run(run, engine, callback), start=start)
+    warn_if_separated(problem, result.w, result.status)
+    return result
 
 
 def reference_optimum(problem: Problem, *, w0: Array | None = None, tol: float = 1e-13) -> Reference:
@@ -241,6 +247,7 @@ def _run(run: _Run, engine: str | Engine, callback: Callable[[Row], object] | No
         history=loop.history,
         method=run.method.name,
         failures=tuple(loop.failures),
+        notes=tuple(getattr(loop.state, "notes", ())),
         settings=_settings(run, made_engine),
     )
 
@@ -256,6 +263,7 @@ class _Loop:
         self.pruning_error = 0.0
         self.history = History()
         self.failures: list[Failure] = []
+        self.uncovered = np.zeros(run.setup.regions.n_regions, dtype=np.int64)  # masked rounds a region was left out of
         self.estimate = math.inf  # of the gradient norm, where the method has only that
         self.failed_check = math.inf  # the estimate at the last check that failed
         self.ceiling = 1.0 + abs(run.problem.objective(run.setup.w0)) if run.monitor else math.inf
@@ -305,6 +313,14 @@ class _Loop:
         self.failed_check, self.estimate = self.estimate, math.inf
         return "converged" if norm <= self.setup.tol else None
 
+    def _warn_uncovered(self) -> None:
+        longest = int(self.uncovered.max())
+        if longest == UNCOVERED_ROUNDS + 1:  # once, when it happens
+            warn(
+                f"region {int(self.uncovered.argmax())} was trained by nobody for {UNCOVERED_ROUNDS} masked rounds; "
+                "use a policy that covers it, such as coverage:psi=1"
+            )
+
     def _record(self, exchange: Exchange, replies: Replies, w: Array, elapsed: float) -> Row:
         """Step 4: one row."""
         regions, problem, reference = self.setup.regions, self.run.problem, self.run.reference
@@ -312,11 +328,16 @@ class _Loop:
         if exchange.kind in TRAINING:
             self.record = self.record.after(trained)
             self.pruning_error = max(self.pruning_error, pruning_error(exchange, replies, regions.expand(trained)))
+        if exchange.kind == "gradient":
+            self.uncovered = np.where(trained.any(axis=0), 0, self.uncovered + 1)
+            self._warn_uncovered()
         self.failures.extend(replies.failures.values())
         up, down = bytes_of(exchange, replies)
         objective = grad_norm = math.nan
+        weights = getattr(self.state, "weights", self.setup.weights)  # fewer workers, another objective
+        comparable = reference is not None and np.array_equal(weights, self.setup.weights)
         if self.run.monitor:
-            objective, gradient = problem.value_and_gradient(w)
+            objective, gradient = problem.value_and_gradient(w, weights)
             grad_norm = float(np.linalg.norm(gradient))
         row = Row(
             exchange=len(self.history),
@@ -328,11 +349,11 @@ class _Loop:
             min_trained=self.record.min_trained,
             pruning_error=self.pruning_error,
             objective=objective,
-            gap=math.nan if reference is None else objective - reference.objective,
+            gap=objective - reference.objective if comparable and reference is not None else math.nan,
             grad_norm=grad_norm,
             step_norm=float(np.linalg.norm(w - self.w)),
             model_norm=float(np.linalg.norm(w)),
-            distance=math.nan if reference is None else float(np.linalg.norm(w - reference.w)),
+            distance=float(np.linalg.norm(w - reference.w)) if comparable and reference is not None else math.nan,
             bytes_up=up,
             bytes_down=down,
             seconds=elapsed,

@@ -67,9 +67,10 @@ def work_rows(task: Task, reply: Reply, rows: int, entries_per_row: float, d: in
         return rows if size is None else min(size, rows)
 
     match task:
-        case GradientTask(batch_size=size):
+        case GradientTask(batch_size=size, whole_loss=whole):
             assert isinstance(reply, GradientReply)
-            return sampled(size) * reply.fragment.size / d
+            beyond = rows - sampled(size) if whole else 0
+            return sampled(size) * reply.fragment.size / d + beyond / 2
         case HessianTask(batch_size=size, hessian_batch=hessian_size):
             return sampled(size) + sampled(hessian_size) * entries_per_row
         case LossTask():

@@ -35,7 +35,7 @@ class Memory:
         return cls(fragments, np.full((len(fragments), n_regions), stamp), {stamp: w})
 
     def refreshed(self, replies: Mapping[int, GradientReply], w: Array, stamp: int, regions: Regions) -> Memory:
-        """Lines 17-19: replace what came back, computed at w, and keep the rest."""
+        """Lines 17-18: replace what came back, computed at w, and keep the rest."""
         fragments, stamps = self.fragments.copy(), self.stamps.copy()
         for worker, reply in replies.items():
             kept = slice(None) if reply.mask is None else regions.coordinates(reply.mask)
@@ -46,7 +46,7 @@ class Memory:
         return Memory(fragments, stamps, models)
 
     def mean_all(self, weights: Array) -> Array:
-        """Line 20: grad^q = sum_i weight_i Theta_i^q, over all N workers."""
+        """Line 19: grad^q = sum_i weight_i Theta_i^q, over all N workers."""
         return np.asarray(weights @ self.fragments)
 
     def mean_covered(self, weights: Array, trained: Mask, regions: Regions) -> Array:
@@ -56,7 +56,7 @@ class Memory:
         return np.asarray(np.einsum("id,id->d", counted[:, regions.of_feature], self.fragments))
 
     def mean_models(self, weights: Array) -> Array:
-        """v_q = sum_i weight_i v_iq for every region, (Q, d); summed anew each time, so that rounding does not build up."""
+        """v_q = sum_i weight_i v_iq for every region, (Q, d); summed anew each time: no rounding builds up."""
         numbers = np.array(list(self.models))
         shares = np.einsum("i,iqr->qr", weights, self.stamps[:, :, None] == numbers)  # (Q, R)
         return np.asarray(shares @ np.stack(list(self.models.values())))
@@ -64,7 +64,9 @@ class Memory:
     def slopes(self, hessian: Array, w: Array, step: Array, regions: Regions) -> Array:
         """What every worker's corrected gradient at w promises along a step: (N,) numbers grad_i . step."""
         # step . [Pi (w - v)] region by region = (Pi's columns of q times the step's part there) . (w - v)
-        bent = np.stack([hessian[:, own] @ step[own] for own in map(regions.indices, range(regions.n_regions))])  # (Q, d)
+        bent = np.stack(
+            [hessian[:, own] @ step[own] for own in map(regions.indices, range(regions.n_regions))]
+        )  # (Q, d)
         numbers = {number: row for row, number in enumerate(self.models)}
         at_models = np.stack(list(self.models.values())) @ bent.T  # (R, Q)
         rows = np.vectorize(numbers.__getitem__, otypes=[np.intp])(self.stamps)  # (N, Q)

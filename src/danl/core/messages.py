@@ -38,7 +38,8 @@ class GradientTask:
     """Send the gradient on the regions of a mask (Algorithm 1, lines 11-14).
 
     `mask` holds the regions the server planned; None means all of them, or, with `choose`, that the worker asks its
-    own policy M(w, i) for round `round`. With submodel="pruned" the gradient is evaluated at w * mask, else at w.
+    own policy M(w, i) for round `round`. With submodel="pruned" the gradient is evaluated at w * mask, else at w. The
+    loss that comes back is that of the rows the gradient was computed on, or, with `whole_loss`, of the whole shard.
     """
 
     exchange: int
@@ -48,6 +49,7 @@ class GradientTask:
     round: int = 0
     submodel: Submodel = "full"
     batch_size: int | None = None
+    whole_loss: bool = False
 
 
 @dataclass(frozen=True)

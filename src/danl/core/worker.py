@@ -68,16 +68,15 @@ class Worker:
     def _masked_gradient(self, task: GradientTask) -> GradientReply:
         """Lines 11-14: choose the mask, prune the model, compute the gradient there, send what the mask keeps."""
         mask = self._mask(task)
-        rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
-        if mask is None:
-            loss, gradient = self.objective.value_and_gradient(task.w, rows)
-            return GradientReply(self.index, task.exchange, None, gradient, loss)
-        kept = self.regions.coordinates(mask)
+        kept = slice(None) if mask is None else self.regions.coordinates(mask)
         w = task.w
         if task.submodel == "pruned":
             w = np.zeros_like(task.w)
             w[kept] = task.w[kept]
+        rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
         loss, gradient = self.objective.value_and_gradient(w, rows)
+        if task.whole_loss and rows is not None:
+            loss = self.objective.value(w)
         return GradientReply(self.index, task.exchange, mask, gradient[kept], loss)
 
     def _mask(self, task: GradientTask) -> Mask | None:

@@ -1,23 +1,48 @@
-"""The in-process engine: the reference all others are compared with, and the default."""
+"""The in-process engine: the reference all others are compared with, and the default.
+
+It can also play a federation whose workers come and go, so that what absences do to a method is seen before it meets
+real ones: `dropout` makes every worker miss an exchange with some chance, `away` makes it miss a stretch of them.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+
+import numpy as np
 
 from danl.core.messages import Exchange, Failure, Replies, Reply
 from danl.core.worker import Worker
-from danl.errors import InputError
+from danl.errors import InputError, bad_argument
 from danl.policies.base import WorkerPolicy
 from danl.problem import Problem
 from danl.regions import Regions
 
 
 class Local:
-    """All workers in this process, one after the other."""
+    """All workers in this process, one after the other.
+
+    Parameters
+    ----------
+    dropout : float
+        The chance of every worker to miss an exchange.
+    away : mapping of worker to (first, last), optional
+        Exchanges a worker misses for sure, counted from 0: (0, 7) joins late, (6, None) leaves for good.
+    seed : int
+        Of the dropouts.
+
+    """
 
     name = "local"
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, dropout: float = 0.0, away: Mapping[int, tuple[int, int | None]] | None = None, seed: int = 0
+    ) -> None:
+        if not 0 <= dropout < 1:
+            raise bad_argument("dropout", dropout, "at least 0 and below 1")
+        self._dropout, self._away = dropout, dict(away or {})
+        self._rng = np.random.default_rng(seed)
+        self._exchanges = 0
         self._workers: list[Worker] = []
 
     def open(self, problem: Problem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
@@ -27,11 +52,15 @@ class Local:
         ]
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
-        """Ask the workers in turn; one that raises, or is not reached before the deadline, is a failure."""
+        """Ask the workers in turn; one that is away, raises, or is not reached before the deadline, is a failure."""
         received: dict[int, Reply] = {}
         failures: dict[int, Failure] = {}
+        absent = self._absent()
         start = time.perf_counter()
         for index, task in exchange.tasks.items():
+            if index in absent:
+                failures[index] = Failure(index, "timeout", "away, as the engine was told")
+                continue
             if deadline is not None and time.perf_counter() - start > deadline:
                 failures[index] = Failure(index, "timeout", f"not reached within {deadline:g} s")
                 continue
@@ -46,3 +75,16 @@ class Local:
     def close(self) -> None:
         """Let the shards go."""
         self._workers = []
+
+    def _absent(self) -> set[int]:
+        number = self._exchanges
+        self._exchanges += 1
+        absent = {
+            worker
+            for worker, (first, last) in self._away.items()
+            if first <= number and (last is None or number <= last)
+        }
+        if self._dropout > 0:
+            missing = self._rng.random(len(self._workers)) < self._dropout
+            absent |= {int(worker) for worker in np.flatnonzero(missing)}
+        return absent

@@ -5,15 +5,15 @@ r"""Algorithm 1 of the paper: one Hessian, then masked gradients with a memory o
     line  6      Theta_i^q = grad^q F_i(w0)
     line  7      w <- w - [Pi]_mu^-1 sum_i weight_i grad F_i(w0)
     line 11-14   worker i picks tau_i, sends grad F_i(w * tau_i) * tau_i
-    line 15-19   Theta_i^q <- what came back for i in C^{t,q}, else kept
-    line 20      grad^q = sum_i weight_i Theta_i^q
-    line 21      w <- w - [Pi]_mu^-1 grad
+    line 15-18   Theta_i^q <- what came back for i in C^{t,q}, else kept
+    line 19      grad^q = sum_i weight_i Theta_i^q
+    line 20      w <- w - [Pi]_mu^-1 grad
 
 The readings differ in where the gradient is evaluated and in what a stale fragment counts for:
 
     submodel="pruned"    at w * tau_i, as printed                        (danl-paper)
     submodel="full"      at w, and only what is sent is masked           (danl-masked)
-    memory="corrected"   line 20 with every fragment carried to today's w (see danl.core.memory)
+    memory="corrected"   line 19 with every fragment carried to today's w (see danl.core.memory)
 
 Nothing is safeguarded here: what comes of a step is taken. `danl.methods.safeguarded` is the loop that looks first.
 """
@@ -91,7 +91,7 @@ class Algorithm1:
     def _phase_two(
         self, state: Algorithm1State, memory: Memory, curvature: Curvature, replies: Replies, setup: Setup
     ) -> tuple[Algorithm1State, Info]:
-        """Lines 15-21."""
+        """Lines 15-20."""
         memory = memory.refreshed(of_kind(replies, GradientReply), state.w, state.round, setup.regions)
         trained = trained_pairs(replies, setup.n_workers, setup.regions.n_regions)
         if self.options.memory == "corrected":
@@ -106,7 +106,7 @@ class Algorithm1:
     def _step(
         self, state: Algorithm1State, curvature: Curvature, gradient: Array, setup: Setup, *, exact: bool
     ) -> tuple[Algorithm1State, Info]:
-        """Line 7 or 21, unless the workers have just shown that w is good enough."""
+        """Line 7 or 20, unless the workers have just shown that w is good enough."""
         info = Info(grad_norm=float(np.linalg.norm(gradient)))
         state = replace(state, round=state.round + 1)
         if exact and info.grad_norm <= setup.tol:

@@ -13,7 +13,7 @@ SMALLEST_STEP = 2.0**-40
 
 
 def low_enough(before: float, after: float, promised: float = 0.0) -> bool:
-    """Armijo's rule up to rounding: after <= before + SUFFICIENT_DECREASE * promised, `promised` = length * slope <= 0."""
+    """Armijo's rule up to rounding; `promised` is what the slope says of the step, length * slope <= 0."""
     allowed = before + SUFFICIENT_DECREASE * promised
     return bool(after <= allowed + ROUNDING * max(abs(before), abs(allowed)))
 

@@ -46,10 +46,12 @@ class DANL:
     contraction, window : float, int
         Exchange Hessians when the decrements shrank by less than contraction a round over the last `window` rounds.
         1/2 is the rate Theorem 1 promises.
+    gamma_max : int
+        Exchange Hessians, and with them all gradients, when no worker has sent a region for more rounds than this.
     patience : int
         A worker that missed this many exchanges in a row counts as gone.
     quorum : float
-        The share of workers that must be alive for the run to go on.
+        The run goes on while more than this share of the workers is alive.
 
     """
 
@@ -63,6 +65,7 @@ class DANL:
     finish: bool = False
     contraction: float = 0.5
     window: int = 3
+    gamma_max: int = 50
     patience: int = 10
     quorum: float = 0.5
 
@@ -80,11 +83,12 @@ class DANL:
         check_share("contraction", self.contraction)
         check_share("quorum", self.quorum)
         check_whole("window", self.window)
+        check_whole("gamma_max", self.gamma_max)
         check_whole("patience", self.patience)
         if self.submodel == "pruned" and (self.memory != "raw" or self.curvature != "once"):
             raise InputError(
-                "submodel='pruned': needs memory='raw' and curvature='once', because losses and corrections are those of "
-                "w and not of the pruned model; that is the preset danl-paper"
+                "submodel='pruned': needs memory='raw' and curvature='once', because losses and corrections are "
+                "those of w and not of the pruned model; that is the preset danl-paper"
             )
         if self.aggregate == "covered" and (self.memory != "raw" or self.curvature != "once"):
             raise InputError("aggregate='covered': needs memory='raw' and curvature='once', the proofs' setting")

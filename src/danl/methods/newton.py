@@ -20,6 +20,7 @@ from danl.methods.armijo import SMALLEST_STEP, at_rounding, low_enough
 from danl.methods.base import Info, Setup, Status, Turn
 from danl.methods.checks import check_batch_size, check_mu
 
+
 @dataclass(frozen=True)
 class NewtonState:
     """The accepted model and, while a step is tried, the direction and length of it."""

@@ -55,9 +55,10 @@ if TYPE_CHECKING:
 
 Ask = Literal["hessian", "gradient", "full", "loss"]
 
-GROSS_RISE = 0.5
-"""Where only some workers told their loss, or it is of a mini-batch, a step is refused when what they told rose by more
-than this share of itself: anything less may be the others' gain, or noise. The anchor stands behind it."""
+STILL_HELPS = 0.9
+"""With mini-batches, a Hessian exchange helped when the exact decrement fell at least to this share since the last."""
+NOISY_REFUSALS = 3
+"""With mini-batches, this many refused steps in a row are more than noise, and the curvature is exchanged."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,13 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Anchor:
-    """The newest accepted model whose loss every member told: where a run goes back to."""
+class Known:
+    """What the server has learnt once Phase I is over."""
 
-    w: Array
-    losses: Array  # (N,)
+    curvature: Curvature
+    memory: Memory
+    anchor: Array  # the newest accepted model whose loss every member told: where a run goes back to
+    anchor_losses: Array  # (N,)
 
 
 @dataclass(frozen=True)
@@ -110,14 +113,13 @@ class SafeguardedState:
     direction: Array | None = None
     slope: float = 0.0
     length: float = 1.0
-    curvature: Curvature | None = None
-    memory: Memory | None = None
+    known: Known | None = None
     fresh: bool = False  # curvature and gradient were exchanged at w itself
     decrements: tuple[float, ...] = ()  # since the last Hessian exchange
     exact_norm: float = np.inf  # of the last gradient everyone sent in full
-    anchor: Anchor | None = None
     gathered: Gathered | None = None
     full_batch: bool = True
+    refusals: int = 0  # steps refused in a row, with mini-batches
     exact_decrement: float = np.inf  # at the last Hessian exchange, for the noise floor of mini-batches
 
     @property
@@ -127,7 +129,7 @@ class SafeguardedState:
     @property
     def notes(self) -> tuple[str, ...]:
         gone = np.flatnonzero(~self.members)
-        if self.memory is None or not gone.size:
+        if self.known is None or not gone.size:
             return ()
         names = ", ".join(str(worker) for worker in gone)
         return (f"worker {names} left: the objective is that of the other {int(self.members.sum())} workers",)
@@ -154,9 +156,8 @@ class Safeguarded:
         exchange, trial = turn.exchange, state.trial
         if state.ask == "gradient":
             batch = None if state.full_batch else self.options.batch_size
-            template = GradientTask(exchange, trial, round=state.round + 1, batch_size=batch)
-            idle = LossTask(exchange, trial) if state.full_batch else None
-            return Exchange("gradient", masked_tasks(template, setup, turn, idle))
+            template = GradientTask(exchange, trial, round=state.round + 1, batch_size=batch, whole_loss=True)
+            return Exchange("gradient", masked_tasks(template, setup, turn, idle=LossTask(exchange, trial)))
         task: Task
         match state.ask:
             case "hessian":
@@ -165,7 +166,8 @@ class Safeguarded:
                 task = GradientTask(exchange, trial)
             case _:
                 task = LossTask(exchange, trial)
-        asked = setup.everyone() if state.gathered is None else np.flatnonzero(self._wanted(state))
+        gathered = state.gathered
+        asked = setup.everyone() if gathered is None else np.flatnonzero(self._wanted(state, gathered))
         kind = "gradient" if state.ask == "full" else state.ask
         return Exchange(kind, {int(worker): task for worker in asked})
 
@@ -174,12 +176,13 @@ class Safeguarded:
         if state.status is not None:
             return state, Info()
         if state.ask == "gradient":
-            return self._masked_round(state, replies, setup), Info()
+            assert state.known is not None
+            return self._masked_round(state, state.known, replies, setup), Info()
         gathered = state.gathered or Gathered.nothing(setup.n_workers, setup.n_features)
-        state = replace(state, gathered=gathered.with_replies(replies, setup.weights))
-        if self._wanted(state).any():
-            return state, Info()  # ask those missing again, for the same model
-        return self._everyone_answered(state, setup), Info()
+        gathered = gathered.with_replies(replies, setup.weights)
+        if self._wanted(state, gathered).any():
+            return replace(state, gathered=gathered), Info()  # ask those missing again, for the same model
+        return self._everyone_answered(state, gathered, setup), Info()
 
     # Who is there.
 
@@ -190,9 +193,9 @@ class Safeguarded:
         missed[list(replies.received)] = 0
         state = replace(state, missed=missed)
         alive = missed < self.options.patience
-        if alive.mean() < self.options.quorum or not alive.any():
+        if alive.sum() <= self.options.quorum * len(alive):
             return replace(state, status="quorum_lost")
-        if state.memory is None or state.ask == "hessian":
+        if state.known is None or state.ask == "hessian":
             return state  # members are those that answer this question
         left = state.members & ~alive
         back = ~state.members & (missed == 0) & np.isin(np.arange(len(missed)), list(replies.received))
@@ -200,104 +203,93 @@ class Safeguarded:
             return restart(replace(state, members=state.members & alive))
         return state
 
-    def _wanted(self, state: SafeguardedState) -> Mask:
+    def _wanted(self, state: SafeguardedState, gathered: Gathered) -> Mask:
         """Whom a question that needs everyone still waits for."""
-        assert state.gathered is not None
         alive = state.missed < self.options.patience
         who = alive if state.ask == "hessian" else state.members & alive
-        return np.asarray(who & ~state.gathered.answered)
+        return np.asarray(who & ~gathered.answered)
 
     # What the answers say.
 
-    def _everyone_answered(self, state: SafeguardedState, setup: Setup) -> SafeguardedState:
-        gathered = state.gathered
-        assert gathered is not None
+    def _everyone_answered(self, state: SafeguardedState, gathered: Gathered, setup: Setup) -> SafeguardedState:
+        """A question that needed everyone is answered."""
         state = replace(state, gathered=None)
-        if not self._low_enough(state, gathered.losses, setup):
-            return self._refuse(state, gathered.losses)
+        if state.known is not None and not self._low_enough(state, state.known, gathered.losses, setup):
+            return self._refuse(state, state.known, gathered.losses)
         if state.ask == "loss":
             return replace(state, ask="hessian")  # where the step ends, curvature has changed: it was a long one
-        accepted = replace(state, w=state.trial, losses=gathered.losses, direction=None, length=1.0)
+        w, weights, members, decrements = state.trial, state.weights, state.members, state.decrements
+        memory = Memory.fresh(gathered.gradients, w, setup.regions.n_regions, stamp=state.round)
         if state.ask == "hessian":
-            members = gathered.answered
+            members, decrements = gathered.answered, ()
             counted = np.where(members, setup.weights, 0.0)
+            weights = counted / counted.sum()
             hessian = unpack(np.asarray(gathered.packed_hessian) / counted.sum(), setup.n_features)
-            mu = setup.strong_convexity if self.options.mu is None else self.options.mu
-            accepted = replace(
-                accepted,
-                members=members,
-                weights=counted / counted.sum(),
-                curvature=project(hessian, mu),
-                decrements=(),
-            )
-        memory = Memory.fresh(gathered.gradients, accepted.w, setup.regions.n_regions, stamp=state.round)
-        accepted = replace(
-            accepted, memory=memory, fresh=state.ask == "hessian", anchor=Anchor(accepted.w, gathered.losses)
+            curvature = project(hessian, setup.strong_convexity if self.options.mu is None else self.options.mu)
+        else:
+            assert state.known is not None
+            curvature = state.known.curvature
+        known = Known(curvature, memory, w, gathered.losses)
+        state = replace(
+            state, w=w, losses=gathered.losses, weights=weights, members=members, decrements=decrements, length=1.0
         )
-        return self._step(accepted, memory.mean_all(accepted.weights), setup, exact=True)
+        state = replace(state, fresh=state.ask == "hessian")
+        return self._step(state, known, memory.mean_all(weights), setup, exact=True)
 
-    def _masked_round(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
-        """Lines 15-21 of Algorithm 1, if the losses allow."""
-        memory, curvature = state.memory, state.curvature
-        assert memory is not None and curvature is not None
+    def _masked_round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> SafeguardedState:
+        """Lines 15-20 of Algorithm 1, if the losses allow."""
         state = replace(state, round=state.round + 1)
         losses = np.full(setup.n_workers, np.nan)
         for worker, reply in replies.received.items():
             losses[worker] = loss_of(reply)
-        if not self._low_enough(state, losses, setup):
-            return self._refuse(state, losses)
-        w = state.trial
+        allowed = self._low_enough(state, known, losses, setup)
+        if not allowed and (state.full_batch or state.fresh):
+            return self._refuse(state, known, losses)
         fragments = Replies({i: reply for i, reply in replies.received.items() if isinstance(reply, GradientReply)})
-        memory = memory.refreshed(of_kind(fragments, GradientReply), w, state.round, setup.regions)
-        known = bool(np.isfinite(losses[state.members]).all()) and state.full_batch
+        memory = known.memory.refreshed(of_kind(fragments, GradientReply), state.trial, state.round, setup.regions)
+        known = replace(known, memory=memory)
+        if not allowed:
+            return self._refuse_noise(state, known, setup)
+        everyone_told = bool(np.isfinite(losses[state.members]).all())
+        if everyone_told:
+            known = replace(known, anchor=state.trial, anchor_losses=losses)
         trained = trained_pairs(fragments, setup.n_workers, setup.regions.n_regions)
-        accepted = replace(
-            state,
-            w=w,
-            losses=losses,
-            direction=None,
-            memory=memory,
-            fresh=False,
-            anchor=Anchor(w, losses) if known else state.anchor,
-        )
-        if self.options.memory == "corrected":
-            gradient = memory.corrected(state.weights, curvature.hessian, w, setup.regions)
-        else:
-            gradient = memory.mean_all(state.weights)
-        return self._step(accepted, gradient, setup, exact=known and bool(trained[state.members].all()))
+        exact = everyone_told and state.full_batch and bool(trained[state.members].all())
+        state = replace(state, w=state.trial, losses=losses, fresh=False, length=min(1.0, 2 * state.length), refusals=0)
+        return self._step(state, known, self._estimate(state, known, setup), setup, exact=exact)
 
-    def _low_enough(self, state: SafeguardedState, losses: Array, setup: Setup) -> bool:
+    def _estimate(self, state: SafeguardedState, known: Known, setup: Setup) -> Array:
+        """The gradient at w that the memory makes up."""
+        if self.options.memory == "raw":
+            return known.memory.mean_all(state.weights)
+        return known.memory.corrected(state.weights, known.curvature.hessian, state.w, setup.regions)
+
+    def _low_enough(self, state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> bool:
         """Whether the trial's losses allow to take it."""
-        if state.anchor is None or state.direction is None:
-            return True
-        if not (losses[state.members] < np.inf).any() or np.isposinf(losses[state.members]).any():
-            return not np.isposinf(losses[state.members]).any()
-        if state.ask == "gradient" and not state.full_batch:
-            return self._no_gross_rise(state, losses)
+        if state.direction is None and state.w is known.anchor:
+            return True  # it is the anchor itself
+        if np.isposinf(losses[state.members]).any():
+            return False
         told = np.isfinite(losses) & state.members
-        if not told[state.members].all():
-            size = float(np.nansum(state.weights * np.abs(state.anchor.losses)))
-            return low_enough(size, size + self._estimated_change(state, losses, setup))
-        common = told & np.isfinite(state.anchor.losses)  # a worker that has just come back is not in the anchor
-        before, after = (float(state.weights[common] @ each[common]) for each in (state.anchor.losses, losses))
+        common = told & np.isfinite(known.anchor_losses)  # a worker that has just come back is not in the anchor
+        if not common.any():
+            return True  # nobody to compare with: the anchor stands
+        share = state.weights[common] / state.weights[common].sum()
+        before, after = float(share @ known.anchor_losses[common]), float(share @ losses[common])
+        if state.direction is not None and not told[state.members].all():
+            return low_enough(before, before + self._estimated_change(state, known, state.direction, losses, setup))
         return low_enough(before, after, state.length * state.slope if state.fresh else 0.0)
 
-    def _no_gross_rise(self, state: SafeguardedState, losses: Array) -> bool:
-        assert state.anchor is not None
-        told = np.isfinite(losses) & state.members & np.isfinite(state.anchor.losses)
-        share = state.weights[told] / state.weights[told].sum()
-        before, after = (float(share @ each[told]) for each in (state.anchor.losses, losses))
-        return after <= before + GROSS_RISE * abs(before) - state.slope
-
-    def _estimated_change(self, state: SafeguardedState, losses: Array, setup: Setup) -> float:
+    def _estimated_change(
+        self, state: SafeguardedState, known: Known, direction: Array, losses: Array, setup: Setup
+    ) -> float:
         """The objective's change from w to the trial, where only some workers told their loss at both.
 
         The memory predicts every worker's change as  grad_i . step + (1/2) step^T Pi step; how far off that is for the
         workers that told is taken for how far off it is for all of them (a difference estimator: Cochran, 7.5).
         """
-        assert state.memory is not None and state.curvature is not None
-        step, hessian = state.length * state.direction, state.curvature.hessian
-        predicted = state.memory.slopes(hessian, state.w, step, setup.regions) + 0.5 * float(step @ hessian @ step)
+        step, hessian = state.length * direction, known.curvature.hessian
+        predicted = known.memory.slopes(hessian, state.w, step, setup.regions) + 0.5 * float(step @ hessian @ step)
         measured = losses - state.losses
         told = np.isfinite(measured) & state.members
         error = 0.0
@@ -306,49 +298,61 @@ class Safeguarded:
             error = float(share @ (measured[told] - predicted[told]))
         return float(state.weights @ predicted) + error
 
-    def _refuse(self, state: SafeguardedState, losses: Array) -> SafeguardedState:
-        """A shorter step where the curvature is that of w, else exchange it: there, or at the anchor if w is no better."""
-        assert state.anchor is not None
+    def _refuse(self, state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
+        """A shorter step where the curvature is that of w; else exchange it there, or at the anchor if all told."""
         if state.fresh and state.length > SMALLEST_STEP:
             return replace(state, length=state.length / 2, ask="loss")
         if state.fresh:
             # The direction is one of descent, so only rounding of the loss can hide its decrease at every length.
             return replace(state, direction=None, status="converged")
-        everyone_told = np.isfinite(losses[state.members]).all()
-        return restart(replace(state, w=state.anchor.w, losses=state.anchor.losses) if everyone_told else state)
+        if np.isfinite(losses[state.members]).all():
+            state = replace(state, w=known.anchor, losses=known.anchor_losses)
+        return restart(state)
 
-    def _step(self, state: SafeguardedState, gradient: Array, setup: Setup, *, exact: bool) -> SafeguardedState:
-        """Line 21's direction, and what to ask about the model it leads to."""
-        assert state.curvature is not None and state.anchor is not None
-        direction = -state.curvature.solve(gradient)
+    def _refuse_noise(self, state: SafeguardedState, known: Known, setup: Setup) -> SafeguardedState:
+        """With mini-batches a rise may be noise: half a step, from a memory that has learnt what the trial showed."""
+        state = replace(state, refusals=state.refusals + 1, length=state.length / 2)
+        if state.refusals >= NOISY_REFUSALS and state.exact_decrement > 0.0:
+            return restart(replace(state, refusals=0))
+        return self._step(state, known, self._estimate(state, known, setup), setup, exact=False)
+
+    def _step(
+        self, state: SafeguardedState, known: Known, gradient: Array, setup: Setup, *, exact: bool
+    ) -> SafeguardedState:
+        """Line 20's direction from the new model, and what to ask about the model it leads to."""
+        direction = -known.curvature.solve(gradient)
         slope = float(gradient @ direction)
         norm, decrement = float(np.linalg.norm(gradient)), -slope / 2
-        known = np.isfinite(state.anchor.losses) & state.members
-        nothing_left = at_rounding(decrement, float(state.weights[known] @ state.anchor.losses[known]))
+        state = replace(state, known=known, direction=direction, slope=slope, decrements=(*state.decrements, decrement))
+        told = np.isfinite(known.anchor_losses) & state.members
+        nothing_left = at_rounding(decrement, float(state.weights[told] @ known.anchor_losses[told]))
         if exact:
             # At rounding level go on only while the gradient still falls.
             if norm <= setup.tol or (nothing_left and norm >= state.exact_norm / 2):
                 return replace(state, status="converged")
             state = replace(state, exact_norm=norm)
-        state = replace(state, direction=direction, slope=slope, decrements=(*state.decrements, decrement))
         if norm <= setup.tol or nothing_left:
             return replace(state, ask="full")
         if state.fresh and not state.full_batch:
             state = self._noise_floor(state, decrement)
-        return replace(state, ask="hessian" if self._curvature_due(state) else "gradient")
+        return replace(state, ask="hessian" if self._curvature_due(state, known) else "gradient")
 
-    def _curvature_due(self, state: SafeguardedState) -> bool:
-        """Whether the next trial gets a Hessian exchange: every k rounds, or when the decrements contract too slowly."""
+    def _curvature_due(self, state: SafeguardedState, known: Known) -> bool:
+        """Whether the next trial gets a Hessian exchange: every k rounds, or when progress asks for it."""
         options, decrements = self.options, state.decrements
         if isinstance(options.curvature, int):
             return len(decrements) >= options.curvature
-        if len(decrements) <= options.window or (not state.full_batch and state.exact_decrement == 0.0):
+        newest = known.memory.stamps[state.members].max(axis=0)
+        if state.round - newest.min() > options.gamma_max:  # a region nobody sent anything about for too long
+            return True
+        at_the_floor = not state.full_batch and state.exact_decrement == 0.0
+        if len(decrements) <= options.window or at_the_floor:
             return False
         return decrements[-1] > options.contraction**options.window * decrements[-1 - options.window]
 
     def _noise_floor(self, state: SafeguardedState, decrement: float) -> SafeguardedState:
-        """With mini-batches: where a new Hessian no longer helps, noise is what is left; finish on whole shards if asked."""
-        if decrement <= self.options.contraction * state.exact_decrement:
+        """With mini-batches, where a new Hessian no longer helps, noise is what is left: on to whole shards if asked."""
+        if decrement <= STILL_HELPS * state.exact_decrement:
             return replace(state, exact_decrement=decrement)
         return replace(state, exact_decrement=0.0, full_batch=self.options.finish)
 
