@@ -351,7 +351,7 @@ class Safeguarded:
         return decrements[-1] > options.contraction**options.window * decrements[-1 - options.window]
 
     def _noise_floor(self, state: SafeguardedState, decrement: float) -> SafeguardedState:
-        """With mini-batches, where a new Hessian no longer helps, noise is what is left: on to whole shards if asked."""
+        """With mini-batches, where a new Hessian no longer helps, noise is left: on to whole shards if asked."""
         if decrement <= STILL_HELPS * state.exact_decrement:
             return replace(state, exact_decrement=decrement)
         return replace(state, exact_decrement=0.0, full_batch=self.options.finish)
