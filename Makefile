@@ -5,8 +5,8 @@ STAMP := .venv/.installed
 
 .PHONY: demo test check bench docs clean
 
-demo: $(STAMP)  ## three readings of the algorithm on a1a, and a figure in demo/
-	$(BIN)/danl compare a1a --methods danl-paper,danl-masked,newton-zero --regions 4 --policy coverage:psi=3 \
+demo: $(STAMP)  ## the three readings of the algorithm on a1a, and a figure in demo/
+	$(BIN)/danl compare a1a --methods danl,danl-masked,danl-paper --regions 4 --policy coverage:psi=3 \
 	    --alpha 1e-3 --init fedavg:rounds=10 --rounds 100 --reference --out demo --force
 
 test: check  ## everything: lint, types, links, tests

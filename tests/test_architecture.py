@@ -16,7 +16,7 @@ LAYERS = [
     ["spec"],
     ["data", "objectives", "regions"],
     ["policies", "problem"],
-    ["core"],
+    ["core", "warn"],
     ["methods", "engines", "history"],
     ["result"],
     ["solver"],

@@ -74,9 +74,12 @@ def test_a_small_memory_is_not_taken_for_convergence():
     problem = random_problem(l2=20.0)
     masks = np.zeros((60, 4, 7), dtype=bool)
     masks[:, :, ::2] = True  # the other coordinates keep the gradient of w0
-    result = danl.solve(
-        problem, method="danl-paper", regions=7, policy=danl.policies.Schedule(masks), max_rounds=60, tol=1e-6
-    )
+    policy = danl.policies.Schedule(masks)
+    with pytest.warns(danl.DanlWarning) as warned:
+        result = danl.solve(problem, method="danl-paper", regions=7, policy=policy, max_rounds=60, tol=1e-6)
+    assert [str(each.message) for each in warned] == [
+        "region 1 was trained by nobody for 50 masked rounds; use a policy that covers it, such as coverage:psi=1"
+    ]
     checks = [row for row in result.history if row.kind == "check"]
     assert result.status in ("max_rounds", "diverged")
     assert result.history[-1].grad_norm > 1e-6
@@ -139,7 +142,7 @@ def test_phase_one_needs_everyone():
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_nobody_there_is_a_lost_quorum(name):
-    result = danl.solve(random_problem(), method=name, engine=Absent(range(4)), max_rounds=5)
+    result = danl.solve(random_problem(), method=name, engine=Absent(range(4)), max_rounds=20)
     assert result.status == "quorum_lost"
 
 
@@ -201,7 +204,7 @@ def test_resource_aware_keeps_its_deadline_in_every_round():
     problem = random_problem(d=12, sizes=(40, 10, 25, 5))
     profiles = [Profile(rows_per_second=100, uplink=1e3, downlink=1e4), *[Profile(rows_per_second=60)] * 3]
     policy = ResourceAware(profiles, deadline=0.32)
-    result = danl.solve(problem, regions=6, policy=policy, max_rounds=30, tol=0.0)
+    result = danl.solve(problem, method="danl-masked", regions=6, policy=policy, max_rounds=30, tol=0.0)
     rounds = result.history.column("simulated_seconds")[1:]
     assert (rounds <= 0.32).all()
     assert rounds.max() > 0.16
@@ -243,12 +246,30 @@ def test_an_interrupted_reference_is_none(monkeypatch):
         danl.reference_optimum(random_problem())
 
 
-def test_an_unpenalised_separable_problem_ends():
-    """There is no optimum; the run stays finite and says it did not get there, or stopped at rounding."""
+SEPARATION = (
+    "the data is separable and there is no penalty: the coefficients grow without end and the objective has no optimum; "
+    "set alpha or l2 > 0"
+)
+
+
+@pytest.mark.parametrize("method", ["danl", "newton", "gd"])
+def test_an_unpenalised_separable_problem_ends_and_says_so(method):
+    """There is no optimum: the run stays finite, and one line names the reason."""
     X = np.array([[1.0, 0.0], [2.0, 1.0], [-1.0, 0.5], [-2.0, 0.0]])
-    problem = danl.Problem([danl.Shard.of(X, np.array([1.0, 1.0, 0.0, 0.0]))], l2=0.0)
-    result = danl.solve(problem, method="newton", max_rounds=200, tol=1e-12)
+    shards = [danl.Shard.of(X, np.array([1.0, 1.0, 0.0, 0.0]))]
+    with pytest.warns(danl.DanlWarning) as warned:
+        result = danl.solve(danl.Problem(shards, l2=0.0), method=method, max_rounds=200, tol=1e-12)
+    assert [str(each.message) for each in warned] == [SEPARATION]
     assert np.isfinite(result.w).all()
+    danl.solve(danl.Problem(shards, l2=1e-3), method=method, max_rounds=200)  # with a penalty there is nothing to say
+
+
+def test_a_hessian_that_does_not_fit_is_announced(monkeypatch):
+    monkeypatch.setattr("danl.warn.total_memory", lambda: 700)
+    with pytest.warns(danl.DanlWarning, match=r"7 features make a Hessian of 0.0 GB, more than half of this machine's"):
+        danl.solve(random_problem(), max_rounds=1)
+    monkeypatch.setattr("danl.warn.total_memory", lambda: None)
+    danl.solve(random_problem(), max_rounds=1)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_lipschitz_constants_bound_what_they_should(loss):
 
 def test_sampling_constants_are_the_measured_deviations():
     problem = random_problem(sizes=(30, 25), weighted=True)
-    method = DANL(batch_size=6, hessian_batch=8)
+    method = DANL(batch_size=6, hessian_batch=8, memory="raw", curvature="once")
     cert, _, reference = certificate(problem, method=method, max_rounds=3, tol=0.0)
     rng = np.random.default_rng(0)
 

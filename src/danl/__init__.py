@@ -23,7 +23,7 @@ from danl._version import __version__
 if TYPE_CHECKING:
     from danl import engines, methods, objectives, policies
     from danl.data import Dataset, Shard, load_dataset, partition
-    from danl.errors import InputError
+    from danl.errors import DanlWarning, InputError
     from danl.figures import plot_histories
     from danl.history import History, Row
     from danl.policies import Profile
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Certificate": "danl.theory",
+    "DanlWarning": "danl.errors",
     "Dataset": "danl.data",
     "History": "danl.history",
     "InputError": "danl.errors",
@@ -56,6 +57,7 @@ _MODULES = ("engines", "methods", "objectives", "policies")
 
 __all__ = [
     "Certificate",
+    "DanlWarning",
     "Dataset",
     "History",
     "InputError",

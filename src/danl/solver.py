@@ -267,6 +267,8 @@ class _Loop:
         self.estimate = math.inf  # of the gradient norm, where the method has only that
         self.failed_check = math.inf  # the estimate at the last check that failed
         self.ceiling = 1.0 + abs(run.problem.objective(run.setup.w0)) if run.monitor else math.inf
+        if math.isinf(self.ceiling) and run.monitor:
+            raise InputError("w0: the objective is infinite there; start nearer to zero, or leave it out for zeros")
 
     def go(self, callback: Callable[[Row], object] | None) -> Status:
         """Exchange until there is a status."""

@@ -44,7 +44,8 @@ def test_random_explicit_masks(seed, sizes, d, keep, reading, aggregate, as_spar
     groups = np.array_split(rng.permutation(d), regions)
     masks = rng.random((12, problem.n_workers, regions)) < keep
     w0 = rng.normal(size=d)
-    method = DANL(submodel="pruned" if reading == "danl-paper" else "full", aggregate=aggregate)
+    submodel = "pruned" if reading == "danl-paper" else "full"
+    method = DANL(submodel=submodel, memory="raw", curvature="once", aggregate=aggregate)
     ours = iterates(problem, method, regions=groups, policy=Schedule(masks), w0=w0, max_rounds=12)
     theirs = READINGS[reading](
         plain(problem.shards),
@@ -122,7 +123,7 @@ def test_bytes_are_counted_to_the_last_one():
 
 def test_a_mask_chosen_by_the_worker_costs_no_bits_down():
     problem = random_problem()
-    result = danl.solve(problem, regions=3, policy="random:keep=1", max_rounds=1, tol=0.0)
+    result = danl.solve(problem, method="danl-masked", regions=3, policy="random:keep=1", max_rounds=1, tol=0.0)
     assert result.history[1].bytes_down == 4 * 8 * 7
     assert result.history[1].bytes_up == 4 * (8 * 7 + 8 + 1)
 
@@ -164,9 +165,10 @@ def test_algorithm_1_with_partial_masks_does_not_converge_on_its_own_benchmark()
 @pytest.mark.parametrize(("option", "shard"), [("batch_size", 14), ("hessian_batch", 14)])
 def test_batches_as_large_as_the_shards_change_nothing_and_smaller_ones_do(option, shard):
     problem = random_problem()
-    plain_run = iterates(problem, DANL(), max_rounds=4)
-    same = iterates(problem, DANL(**{option: shard}), max_rounds=4)
-    sampled = iterates(problem, DANL(**{option: 3}), max_rounds=4)
+    masked = {"memory": "raw", "curvature": "once"}
+    plain_run = iterates(problem, DANL(**masked), max_rounds=4)
+    same = iterates(problem, DANL(**masked, **{option: shard}), max_rounds=4)
+    sampled = iterates(problem, DANL(**masked, **{option: 3}), max_rounds=4)
     np.testing.assert_array_equal(plain_run, same)
     assert np.abs(np.array(plain_run[1]) - sampled[1]).max() > 1e-8
 
@@ -174,7 +176,7 @@ def test_batches_as_large_as_the_shards_change_nothing_and_smaller_ones_do(optio
 def test_mu_is_the_floor_of_the_projection():
     problem = random_problem(l2=0.0)
     w0, mu = np.zeros(7), 5.0  # above every eigenvalue: the step is gradient / mu
-    models = iterates(problem, DANL(mu=mu), max_rounds=0)
+    models = iterates(problem, DANL(mu=mu, memory="raw", curvature="once"), max_rounds=0)
     _, gradient = problem.value_and_gradient(w0)
     np.testing.assert_allclose(models[1], -gradient / mu, rtol=1e-12)
 
@@ -184,7 +186,19 @@ def test_mu_is_the_floor_of_the_projection():
     [
         ({"mu": 0.0}, "mu=0.0: must be a finite number > 0; leave it out for the strong convexity of the penalty"),
         ({"mu": -1}, "mu=-1: must be a finite number > 0; leave it out for the strong convexity of the penalty"),
-        ({"submodel": "half"}, "submodel='half': must be 'pruned' or 'full'"),
+        ({"submodel": "half"}, "submodel='half': must be 'full' or 'pruned'"),
+        ({"memory": "old"}, "memory='old': must be 'corrected' or 'raw'"),
+        ({"curvature": 0}, "curvature=0: must be 'adaptive', 'once' or a whole number of rounds >= 1"),
+        ({"curvature": "never"}, "curvature='never': must be 'adaptive' or 'once'"),
+        ({"contraction": 1.0}, "contraction=1.0: must be a number between 0 and 1"),
+        ({"quorum": 0}, "quorum=0: must be a number between 0 and 1"),
+        ({"patience": 0}, "patience=0: must be a whole number >= 1"),
+        (
+            {"submodel": "pruned"},
+            "submodel='pruned': needs memory='raw' and curvature='once', because losses and corrections are those of w "
+            "and not of the pruned model; that is the preset danl-paper",
+        ),
+        ({"aggregate": "covered"}, "aggregate='covered': needs memory='raw' and curvature='once', the proofs' setting"),
         ({"aggregate": "some"}, "aggregate='some': must be 'all' or 'covered'"),
         ({"batch_size": 0}, "batch_size=0: must be a whole number >= 1; leave it out for the whole shard"),
         ({"hessian_batch": 2.5}, "hessian_batch=2.5: must be a whole number >= 1; leave it out for the whole shard"),

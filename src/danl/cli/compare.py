@@ -23,7 +23,7 @@ def compare(
     options: RunOptions,
     methods: Annotated[
         str, option(RUN, "Methods, separated by commas; options as in newton,fedavg:steps=5,learning_rate=0.1.")
-    ] = "danl-paper,danl-masked,newton-zero",
+    ] = "danl,danl-masked,danl-paper",
     reference: ReferenceFlag = True,
     out: Out = None,
     force: Force = False,

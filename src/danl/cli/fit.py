@@ -13,7 +13,9 @@ from danl.solver import DEFAULT_METHOD, Reference
 
 EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130}
 
-METHOD_HELP = "danl, danl-masked, danl-paper, newton-zero, newton, newton-undamped, gd, fedavg; options as fedavg:steps=5."
+METHOD_HELP = (
+    "danl, danl-masked, danl-paper, newton-zero, newton, newton-undamped, gd, fedavg; options as fedavg:steps=5."
+)
 
 
 @shares_options

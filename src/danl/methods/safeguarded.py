@@ -82,7 +82,8 @@ class Gathered:
             answered[worker], losses[worker] = True, loss_of(reply)
             if isinstance(reply, HessianReply):
                 gradients[worker] = reply.gradient
-                packed = packed + weights[worker] * reply.packed_hessian
+                with np.errstate(invalid="ignore", over="ignore"):  # at a model that blew up: its loss refuses it
+                    packed = packed + weights[worker] * reply.packed_hessian
             elif isinstance(reply, GradientReply):
                 gradients[worker] = reply.fragment
         return Gathered(answered, losses, gradients, packed)
@@ -172,9 +173,10 @@ class Safeguarded:
         return Exchange(kind, {int(worker): task for worker in asked})
 
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> tuple[SafeguardedState, Info]:
-        state = self._heard(state, replies)
-        if state.status is not None:
-            return state, Info()
+        heard = self._heard(state, replies)
+        if heard.status is not None or heard.ask != state.ask:
+            return heard, Info()  # no quorum, or other workers: what was asked is of no use any more
+        state = heard
         if state.ask == "gradient":
             assert state.known is not None
             return self._masked_round(state, state.known, replies, setup), Info()
@@ -222,9 +224,11 @@ class Safeguarded:
         memory = Memory.fresh(gathered.gradients, w, setup.regions.n_regions, stamp=state.round)
         if state.ask == "hessian":
             members, decrements = gathered.answered, ()
-            counted = np.where(members, setup.weights, 0.0)
-            weights = counted / counted.sum()
-            hessian = unpack(np.asarray(gathered.packed_hessian) / counted.sum(), setup.n_features)
+            total = float(setup.weights[members].sum())
+            weights = setup.weights if members.all() else np.where(members, setup.weights / total, 0.0)
+            hessian = unpack(np.asarray(gathered.packed_hessian) / total, setup.n_features)
+            if not np.isfinite(hessian).all():
+                return replace(state, status="diverged")
             curvature = project(hessian, setup.strong_convexity if self.options.mu is None else self.options.mu)
         else:
             assert state.known is not None
@@ -326,27 +330,29 @@ class Safeguarded:
         state = replace(state, known=known, direction=direction, slope=slope, decrements=(*state.decrements, decrement))
         told = np.isfinite(known.anchor_losses) & state.members
         nothing_left = at_rounding(decrement, float(state.weights[told] @ known.anchor_losses[told]))
+        if exact and norm <= setup.tol:
+            return replace(state, status="converged")
+        if exact and nothing_left and norm >= state.exact_norm / 2:
+            # At rounding level go on only while the gradient still falls; a Newton step has the last word.
+            return replace(state, status="converged") if state.fresh else replace(state, ask="hessian")
         if exact:
-            # At rounding level go on only while the gradient still falls.
-            if norm <= setup.tol or (nothing_left and norm >= state.exact_norm / 2):
-                return replace(state, status="converged")
             state = replace(state, exact_norm=norm)
-        if norm <= setup.tol or nothing_left:
-            return replace(state, ask="full")
         if state.fresh and not state.full_batch:
             state = self._noise_floor(state, decrement)
+        if isinstance(self.options.curvature, int) and len(state.decrements) >= self.options.curvature:
+            return replace(state, ask="hessian")
+        if norm <= setup.tol or nothing_left:
+            return replace(state, ask="full")
         return replace(state, ask="hessian" if self._curvature_due(state, known) else "gradient")
 
     def _curvature_due(self, state: SafeguardedState, known: Known) -> bool:
-        """Whether the next trial gets a Hessian exchange: every k rounds, or when progress asks for it."""
+        """Whether progress asks for a Hessian exchange at the next trial."""
         options, decrements = self.options, state.decrements
-        if isinstance(options.curvature, int):
-            return len(decrements) >= options.curvature
         newest = known.memory.stamps[state.members].max(axis=0)
         if state.round - newest.min() > options.gamma_max:  # a region nobody sent anything about for too long
             return True
         at_the_floor = not state.full_batch and state.exact_decrement == 0.0
-        if len(decrements) <= options.window or at_the_floor:
+        if isinstance(options.curvature, int) or len(decrements) <= options.window or at_the_floor:
             return False
         return decrements[-1] > options.contraction**options.window * decrements[-1 - options.window]
 
