@@ -249,7 +249,8 @@ NAMES = [
     ),
     (
         "--method newtn",
-        "method='newtn': must be one of newton, newton-zero, newton-undamped, danl-paper, danl-masked, gd, fedavg",
+        "method='newtn': must be one of newton, newton-zero, newton-undamped, danl, danl-masked, danl-paper, "
+        "gd, fedavg",
     ),
     ("--method newton:nu=1", "method='newton:nu=1': newton has no option 'nu'; it has mu, hessian_batch"),
     ("--method gd:", f"method='gd:': {FORM}; an option is missing after ':' or ','"),
@@ -315,7 +316,7 @@ def test_empty_regions(refused):
 
 def test_methods_to_compare(refused):
     assert refused("compare", "a1a", "--methods", "gd,newtn") == (
-        "method='newtn': must be one of newton, newton-zero, newton-undamped, danl-paper, danl-masked, gd, fedavg"
+        "method='newtn': must be one of newton, newton-zero, newton-undamped, danl, danl-masked, danl-paper, gd, fedavg"
     )
     assert refused("compare", "a1a", "--methods", "gd,newton,gd") == (
         "methods='gd,newton,gd': 'gd' is there twice; name each once"

@@ -247,8 +247,8 @@ def test_an_interrupted_reference_is_none(monkeypatch):
 
 
 SEPARATION = (
-    "the data is separable and there is no penalty: the coefficients grow without end and the objective has no optimum; "
-    "set alpha or l2 > 0"
+    "the data is separable and there is no penalty: the coefficients grow without end and the objective has no "
+    "optimum; set alpha or l2 > 0"
 )
 
 

@@ -69,7 +69,8 @@ def test_newton_reaches_the_optimum(capsys):
 
 
 def test_one_object_on_standard_output_as_a_process():
-    ended = run_process("fit", "a1a", "--rounds", "3", "--policy", "coverage:psi=3,gamma=2", "--reference", "--json")
+    words = ("--method", "danl-masked", "--policy", "coverage:psi=3,gamma=2", "--reference", "--json")
+    ended = run_process("fit", "a1a", "--rounds", "3", *words)
     assert ended.status == 0
     report = ended.json
     assert report.keys() >= KEYS
@@ -262,6 +263,27 @@ def test_a_real_valued_target(capsys, tmp_path):
     ended = run(capsys, "fit", path, *words)
     assert ended.json["status"] == "converged"
     np.testing.assert_allclose(read_model(tmp_path / "run")["w"], [3.0], rtol=1e-12)
+
+
+# --- the default method, absences, warnings ---
+
+
+def test_the_default_gets_there_under_sparse_masks_and_absences(capsys):
+    words = ("--policy", "coverage:psi=1", "--engine", "local:dropout=0.3,seed=1", "--reference", "--rounds", "200")
+    ended = run(capsys, "fit", "a1a", *words, "--json")
+    assert ended.status == 0
+    assert (ended.json["method"], ended.json["status"]) == ("danl", "converged")
+    assert abs(ended.json["gap"]) < 1e-12
+    assert ended.json["failed_replies"] > 50
+    assert f"{ended.json['failed_replies']} replies did not come; the first: worker " in " ".join(ended.err.split())
+
+
+def test_a_warning_is_one_line(capsys, tmp_path):
+    path = tmp_path / "apart.csv"
+    path.write_text("x,y\n1,1\n2,1\n-1,0\n-2,0\n")
+    ended = run(capsys, "fit", path, "--alpha", "0", "--workers", "2", "--reference", "--rounds", "60")
+    assert ended.err.count("warning: the data is separable and there is no penalty") == 1
+    assert "Traceback" not in ended.err
 
 
 # --- Ctrl-C ---

@@ -52,8 +52,15 @@ def fit(
         )
     if measured_against is not None:
         screen.print(f"reference optimum: gradient norm {number(measured_against.grad_norm, '.1e')}", style="dim")
-    for failure in result.failures[:5]:
-        screen.print(f"worker {failure.worker} did not answer ({failure.kind}): {failure.detail}", style="yellow")
+    if result.failures:
+        count, first = len(result.failures), result.failures[0]
+        screen.print(
+            f"{count} replies did not come; the first: worker {first.worker}, {first.kind}, {first.detail}",
+            style="yellow",
+            markup=False,
+        )
+    for note in result.notes:
+        screen.print(note, style="yellow")
     if out is not None:
         screen.print(f"written to {out}/", soft_wrap=True)
     return EXIT[result.status]

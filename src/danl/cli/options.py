@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import MISSING, dataclass, fields
@@ -20,7 +21,7 @@ from rich.console import Console
 from danl.cli.display import LiveRun
 from danl.data import Dataset, load_dataset, partition
 from danl.engines import make_engine
-from danl.errors import InputError, bad_argument
+from danl.errors import DanlWarning, InputError, bad_argument
 from danl.methods import make_method
 from danl.objectives import make_loss
 from danl.policies import make_policy
@@ -85,7 +86,7 @@ class RunOptions:
     tol: Annotated[float, option(RUN, "Stop at this gradient norm, evaluated by the workers.")] = 1e-10
     batch_size: Annotated[int | None, option(RUN, "Rows a worker samples for a gradient; default: all.")] = None
     hessian_batch: Annotated[int | None, option(RUN, "Rows a worker samples for the Hessian; default: all.")] = None
-    engine: Annotated[str, option(RUN, "Where the workers run: local.")] = "local"
+    engine: Annotated[str, option(RUN, "Where the workers run: local; local:dropout=0.3 plays absences.")] = "local"
     seed: Annotated[int, option(RUN, "Of the partition, the masks and the mini-batches.")] = 0
     quiet: Annotated[bool, option(OUTPUT, "No live display.", "--quiet", "-q")] = False
 
@@ -125,11 +126,21 @@ class RunOptions:
 
     def reference(self, job: Job, screen: Console) -> Reference:
         """Compute the optimum to measure against, and say so while it takes."""
-        with nullcontext() if self.quiet else screen.status("computing the optimum to measure against"):
+        waiting = nullcontext() if self.quiet else screen.status("computing the optimum to measure against")
+        with waiting, warnings.catch_warnings():
+            warnings.simplefilter("ignore", DanlWarning)  # the run itself will say it
             return reference_optimum(job.problem)
 
     def solve(self, job: Job, method: str, reference: Reference | None, screen: Console) -> Result:
-        """Run one method on the job, with the live display."""
+        """Run one method on the job, with the live display; a warning becomes one line when the display is gone."""
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", DanlWarning)
+            result = self._solve(job, method, reference, screen)
+        for each in warned:
+            screen.print(f"warning: {each.message}", style="yellow", soft_wrap=True, markup=False)
+        return result
+
+    def _solve(self, job: Job, method: str, reference: Reference | None, screen: Console) -> Result:
         with LiveRun(screen, method, self.rounds, quiet=self.quiet) as live:
             return solve(
                 job.problem,
