@@ -10,13 +10,13 @@ import struct
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import danl
 from danl.cli.display import LiveRun, console
+from danl.data.registry import REGISTRY
 from tests.cli.shell import TIMEOUT, contents, run, run_process
 
 KEYS = {
@@ -176,7 +176,7 @@ def test_config_is_enough_to_run_it_again(written, capsys):
     config = json.loads((folder / "config.json").read_text())
     assert config["danl"] == danl.__version__
     assert config["status"] == report["status"]
-    assert config["data"]["sha256"] == hashlib.sha256(Path(config["data"]["source"]).read_bytes()).hexdigest()
+    assert config["data"]["sha256"] == REGISTRY["a1a"].sha256
     assert config["settings"]["method_options"]["batch_size"] == 100
     assert config["settings"]["rows"] != [161] * 5 + [160] * 5  # uneven shards
     assert config["versions"].keys() == {"python", "numpy", "scipy"}

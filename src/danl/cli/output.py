@@ -6,7 +6,6 @@ beside its place and renamed, so that a reader never sees half of one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -20,6 +19,7 @@ import numpy as np
 from danl._version import __version__
 from danl.cli.options import Job, RunOptions
 from danl.data import Dataset
+from danl.data.fetch import digest_and_rows
 from danl.errors import InputError
 from danl.figures import plot_histories
 from danl.result import Result
@@ -92,7 +92,7 @@ def describe(options: RunOptions, method: str, job: Job, result: Result) -> dict
         "data": {
             "name": job.data.name,
             "source": job.data.source,
-            "sha256": _digest(job.data.source),
+            "sha256": digest_and_rows(Path(job.data.source))[0],  # of the unpacked text, packed or not
             "partition": job.partition,
         },
         "settings": settings,
@@ -110,8 +110,3 @@ def versions() -> dict[str, str]:
     import scipy
 
     return {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__}
-
-
-def _digest(source: str) -> str | None:
-    path = Path(source)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

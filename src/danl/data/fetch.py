@@ -90,7 +90,7 @@ def _first_candidate(folder: Path, entry: Registered) -> Path | None:
 def _check_found(path: Path, place: str, entry: Registered) -> None:
     if entry.sha256 is None:
         return
-    received, _ = _digest_and_rows(path)
+    received, _ = digest_and_rows(path)
     if received != entry.sha256:
         remedy = {
             "DANL_DATA_DIR": f"replace it by the file from {entry.url}",
@@ -103,7 +103,7 @@ def _check_found(path: Path, place: str, entry: Registered) -> None:
         )
 
 
-def _digest_and_rows(path: Path) -> tuple[str, int]:
+def digest_and_rows(path: Path) -> tuple[str, int]:
     """Return the SHA-256 of the plain text and its number of lines that are not blank."""
     digest, rows = hashlib.sha256(), 0
     try:
@@ -173,7 +173,7 @@ def _receive(entry: Registered, incoming: Path, *, by_hand: str, progress: bool)
 
 def _check_received(entry: Registered, incoming: Path, *, by_hand: str) -> None:
     try:
-        received, rows = _digest_and_rows(incoming)
+        received, rows = digest_and_rows(incoming)
     except InputError as error:
         raise InputError(
             f"what {entry.url} sent cannot be unpacked: {error.__cause__}; it was not kept; {by_hand}"
