@@ -51,7 +51,8 @@ def test_large_margins_give_the_right_double():
     np.testing.assert_array_equal(logistic.first(np.array([1.0, 0.0]), z), [-1.0, 1.0])
     np.testing.assert_array_equal(logistic.second(np.array([1.0, 0.0]), z), [0.0, 0.0])
     np.testing.assert_array_equal(hinge.value(np.array([1.0, 1.0]), z), [(1e4 + 1) ** 2, 0.0])
-    np.testing.assert_array_equal(poisson.value(np.array([2.0, 2.0]), z), [2e4, np.inf])
+    np.testing.assert_allclose(poisson.value(np.array([2.0, 2.0]), z), [2e4 + 2 * np.log(2) - 2, np.inf])
+    np.testing.assert_array_equal(poisson.value(np.array([0.0, 1.0]), np.array([-1e4, 0.0])), [0.0, 0.0])
     np.testing.assert_array_equal(poisson.first(np.array([2.0, 2.0]), z), [-2.0, np.inf])
 
 

@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, xlogy
 
 from danl.errors import InputError
 from danl.spec import unknown_name
@@ -95,7 +95,11 @@ class SquaredError:
 
 
 class Poisson:
-    """exp(z) - y z: Poisson regression with log link, up to a constant in y."""
+    """Half the deviance, exp(z) - y z + y log y - y >= 0: Poisson regression with log link.
+
+    The terms in y alone make no difference to the model and all the difference to rounding: without them the objective
+    is a difference of large numbers that can be anywhere near 0.
+    """
 
     name: ClassVar[str] = "poisson"
     first_bound: ClassVar[float] = math.inf
@@ -104,7 +108,8 @@ class Poisson:
     binary: ClassVar[bool] = False
 
     def value(self, y: Array, z: Array) -> Array:
-        return _exp(z) - y * z
+        out: Array = _exp(z) - y * z + (xlogy(y, y) - y)
+        return out
 
     def first(self, y: Array, z: Array) -> Array:
         return _exp(z) - y

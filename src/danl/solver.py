@@ -197,7 +197,7 @@ def _prepare(
     setup = Setup(
         w0=np.zeros(d),
         weights=problem.weights,
-        strong_convexity=problem.strong_convexity,
+        penalties=problem.penalties,
         regions=made_regions,
         policy=made_policy,
         setting=setting,
@@ -292,7 +292,8 @@ class _Loop:
         self.state, self.estimate = state, info.grad_norm
         finite = bool(np.isfinite(state.w).all())
         row = self._record(exchange, replies, state.w if finite else self.w, elapsed)
-        if not finite or (self.run.monitor and not row.objective <= BLOWN_UP * self.ceiling):  # nan is not <=
+        blown_up = self.run.monitor and not row.objective <= BLOWN_UP * self.ceiling  # nan is not <=
+        if not finite or (blown_up and not getattr(state, "guarded", False)):
             return "diverged"
         ended: Status | None = state.status
         return ended

@@ -13,7 +13,7 @@ from danl.problem import Problem
 
 def warn(message: str) -> None:
     """Warn the caller of the library."""
-    warnings.warn(message, DanlWarning, stacklevel=2)
+    warnings.warn(message, DanlWarning, stacklevel=4)  # whoever called danl.solve, as near as may be
 
 
 def warn_if_too_large(n_features: int) -> None:

@@ -93,7 +93,8 @@ def test_hard_problems(seed, n_workers, d, condition, loss, weighted, weighting,
     if result.status == "converged":
         best = danl.solve(problem, method="newton", w0=result.w, regions=1, max_rounds=30, tol=0.0)
         drop = result.history[-1].objective - best.history[-1].objective
-        assert drop <= 1e-9 * max(1.0, abs(result.history[-1].objective))
+        within_tolerance = 1e-10**2 / (2 * alpha)  # a gradient norm of tol allows this gap
+        assert drop <= 1e-9 * max(1.0, abs(result.history[-1].objective)) + within_tolerance
 
 
 def test_a_start_where_the_objective_is_infinite_is_refused():
@@ -213,7 +214,7 @@ def test_workers_that_leave_for_good_leave_the_objective_of_the_others():
     result = danl.solve(problem, policy=Coverage(psi=1), engine=engine, max_rounds=200, tol=1e-11)
     rest = danl.Problem([shard for i, shard in enumerate(problem.shards) if i not in (1, 4)], l2=0.5)
     assert result.status == "converged"
-    assert result.notes == ("worker 1, 4 left: the objective is that of the other 4 workers",)
+    assert result.notes == ("without workers 1, 4: the objective is that of the 4 workers that are left",)
     np.testing.assert_allclose(result.w, danl.reference_optimum(rest).w, rtol=1e-8)
     assert result.history[-1].grad_norm <= 1e-11
     assert result.history[-1].objective == pytest.approx(rest.objective(result.w), rel=1e-12)
@@ -237,6 +238,47 @@ def test_a_worker_that_comes_back_is_taken_in_again():
     )
     assert (result.status, result.notes) == ("converged", ())
     np.testing.assert_allclose(result.w, danl.reference_optimum(problem).w, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_worker_that_leaves_at_any_moment_does_not_stop_the_others(seed):
+    """Also in the middle of a Hessian exchange, where the model in hand may be worse than the anchor."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(seed=seed, alpha=1e-4, sizes=tuple(rng.integers(4, 15, size=rng.integers(3, 8))))
+    engine = Local(away={0: (int(rng.integers(1, 6)), None)})
+    result = danl.solve(problem, regions=4, policy=Coverage(psi=1), engine=engine, max_rounds=150, tol=1e-9, seed=seed)
+    rest = danl.Problem(problem.shards[1:], alpha=1e-4)
+    assert result.status == "converged"
+    assert rest.objective(result.w) - danl.reference_optimum(rest).objective < 1e-11
+
+
+def test_a_model_nobody_answered_for_is_asked_about_again():
+    problem = random_problem("poisson", alpha=1e-3, sizes=(12,))
+    result = danl.solve(problem, w0=np.full(7, -2.0), engine=Local(away={0: (1, 1)}), tol=1e-9)
+    whole = danl.solve(problem, w0=np.full(7, -2.0), tol=1e-9)
+    assert result.status == whole.status == "converged"
+    assert (result.history[1].active, result.history[1].step_norm) == (0, 0.0)
+    np.testing.assert_allclose(result.w, whole.w, rtol=1e-9)
+
+
+def test_the_floor_of_the_projection_is_that_of_the_workers_that_remain():
+    """The paper's l2 / W_i penalises a tiny shard hard; once it has left, its share of mu must go with it."""
+    rng = np.random.default_rng(0)
+    shards = [Shard.of(rng.normal(size=(2, 3)), np.array([0.0, 1.0]))]
+    for _ in range(4):
+        X = np.column_stack([rng.normal(size=(400, 2)), 1e-3 * rng.normal(size=400)])
+        shards.append(Shard.of(X, (X[:, 0] + rng.normal(size=400) > 0).astype(float)))
+    result = danl.solve(danl.Problem(shards, l2=1.0), engine=Local(away={0: (1, None)}), max_rounds=60, tol=1e-10)
+    rest = danl.reference_optimum(danl.Problem(shards[1:], l2=1.0))
+    assert result.status == "converged"
+    np.testing.assert_allclose(result.w, rest.w, rtol=1e-5, atol=1e-7)
+
+
+def test_a_sampled_hessian_that_proposes_bad_steps_gives_way_to_all_rows():
+    problem = random_problem(alpha=1e-5, sizes=(60, 60), d=6)
+    result = danl.solve(problem, method=DANL(hessian_batch=2), policy=Coverage(psi=1), max_rounds=100, tol=1e-9)
+    assert result.status == "converged"
+    assert np.sum(result.history.column("kind") == "loss") < 20
 
 
 def test_the_quorum_is_lost_in_bounded_time():
@@ -278,7 +320,7 @@ def test_mini_batches_do_not_diverge(batch_size, finish):
     result = noise(batch_size, finish=finish)
     gap = result.history.column("gap")
     assert result.status == "converged"
-    assert (np.diff(gap) <= 1e-15).all()
+    assert (np.diff(gap) <= 1e-14).all()
     assert gap[-1] < 1e-13
 
 
@@ -309,4 +351,7 @@ def test_dropout_from_a_spec_is_seeded():
     runs = [danl.solve(random_problem(), engine=f"local:dropout=0.4,seed={seed}") for seed in (1, 1, 2)]
     active = [list(run.history.column("active")) for run in runs]
     assert active[0] == active[1] != active[2]
+    engine = Local(dropout=0.4, seed=1)  # and an engine that is used again begins again
+    again = [list(danl.solve(random_problem(), engine=engine).history.column("active")) for _ in range(2)]
+    assert again == [active[0]] * 2
     assert runs[0].w.tobytes() == runs[1].w.tobytes()

@@ -55,11 +55,11 @@ class Memory:
         counted = counted / counted.sum(axis=0)
         return np.asarray(np.einsum("id,id->d", counted[:, regions.of_feature], self.fragments))
 
-    def mean_models(self, weights: Array) -> Array:
-        """v_q = sum_i weight_i v_iq for every region, (Q, d); summed anew each time: no rounding builds up."""
+    def mean_offsets(self, weights: Array, w: Array) -> Array:
+        """W - v_q = sum_i weight_i (w - v_iq) for every region, (Q, d); exactly 0 where all fragments are of w."""
         numbers = np.array(list(self.models))
         shares = np.einsum("i,iqr->qr", weights, self.stamps[:, :, None] == numbers)  # (Q, R)
-        return np.asarray(shares @ np.stack(list(self.models.values())))
+        return np.asarray(shares @ (w - np.stack(list(self.models.values()))))
 
     def slopes(self, hessian: Array, w: Array, step: Array, regions: Regions) -> Array:
         """What every worker's corrected gradient at w promises along a step: (N,) numbers grad_i . step."""
@@ -76,9 +76,7 @@ class Memory:
     def corrected(self, weights: Array, hessian: Array, w: Array, regions: Regions) -> Array:
         """The gradient at w that the fragments and the curvature between their models and w make up."""
         gradient = self.mean_all(weights)
-        if len(self.models) == 1 and next(iter(self.models.values())) is w:
-            return gradient
-        for q, mean_model in enumerate(self.mean_models(weights)):
+        for q, offset in enumerate(self.mean_offsets(weights, w)):
             own = regions.indices(q)
-            gradient[own] += hessian[own] @ (w - mean_model)
+            gradient[own] += hessian[own] @ offset
         return gradient

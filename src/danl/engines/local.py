@@ -41,12 +41,12 @@ class Local:
         if not 0 <= dropout < 1:
             raise bad_argument("dropout", dropout, "at least 0 and below 1")
         self._dropout, self._away = dropout, dict(away or {})
-        self._rng = np.random.default_rng(seed)
-        self._exchanges = 0
+        self._seed, self._rng, self._exchanges = seed, np.random.default_rng(seed), 0
         self._workers: list[Worker] = []
 
     def open(self, problem: Problem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
-        """Make a worker of every shard."""
+        """Make a worker of every shard; dropouts and exchanges are counted anew."""
+        self._rng, self._exchanges = np.random.default_rng(self._seed), 0
         self._workers = [
             Worker(index, objective, regions, policy, seed) for index, objective in enumerate(problem.locals)
         ]

@@ -28,7 +28,7 @@ class Setup:
 
     w0: Array
     weights: Array  # weight_i of every worker in the objective, sums to 1
-    strong_convexity: float
+    penalties: Array  # penalty_i of every worker
     regions: Regions
     policy: PlannedPolicy | WorkerPolicy
     setting: Setting
@@ -42,6 +42,11 @@ class Setup:
     @property
     def n_features(self) -> int:
         return len(self.w0)
+
+    @property
+    def strong_convexity(self) -> float:
+        """What the penalty guarantees: sum_i weight_i penalty_i."""
+        return float(self.weights @ self.penalties)
 
     def everyone(self) -> range:
         """The numbers of all workers."""

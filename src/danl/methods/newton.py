@@ -16,7 +16,7 @@ import numpy as np
 from danl.core.aggregate import mean_gradient, mean_hessian, mean_loss, of_kind
 from danl.core.curvature import project
 from danl.core.messages import Array, Exchange, HessianReply, HessianTask, LossReply, LossTask, Replies
-from danl.methods.armijo import SMALLEST_STEP, at_rounding, low_enough
+from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Status, Turn
 from danl.methods.checks import check_batch_size, check_mu
 
@@ -40,7 +40,7 @@ class NewtonState:
 
     def accepts(self, loss: float) -> bool:
         """Armijo's rule at the trial model."""
-        return self.direction is None or low_enough(self.loss, loss, self.length * self.slope)
+        return self.direction is None or low_enough(self.loss, loss, abs(self.loss), self.length * self.slope)
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ class Newton:
             return replace(state, status="quorum_lost"), Info()
         if state.searching:
             loss = mean_loss(of_kind(replies, LossReply), setup.weights)
-            return (replace(state, searching=False) if state.accepts(loss) else shorter(state)), Info()
+            return (replace(state, searching=False) if state.accepts(loss) else refuse(state)), Info()
         answers = of_kind(replies, HessianReply)
         loss = mean_loss(answers, setup.weights)
         if not state.accepts(loss):
-            return shorter(state), Info()
+            return refuse(state), Info()
 
         gradient = mean_gradient(answers, setup.weights, setup.n_features)
         info = Info(grad_norm=float(np.linalg.norm(gradient)))
@@ -97,14 +97,13 @@ class Newton:
         mu = setup.strong_convexity if self.mu is None else self.mu
         direction = -project(mean_hessian(answers, setup.weights, setup.n_features), mu).solve(gradient)
         slope = float(gradient @ direction)
-        if at_rounding(-slope / 2, loss) and info.grad_norm >= state.grad_norm / 2:
+        if at_rounding(-slope / 2, abs(loss)) and info.grad_norm >= state.grad_norm / 2:
             return replace(accepted, status="converged"), info  # no decrease left that a double could show
         return replace(accepted, direction=direction, slope=slope), info
 
 
-def shorter(state: NewtonState) -> NewtonState:
-    """Halve the step; give the run up where no length helps."""
-    if state.length <= SMALLEST_STEP:
-        # The direction is one of descent, so only rounding of the loss can hide its decrease at every length.
-        return replace(state, direction=None, status="converged")
-    return replace(state, length=state.length / 2, searching=True)
+def refuse(state: NewtonState) -> NewtonState:
+    """A shorter step; the end where no length shows a decrease."""
+    if at_rounding(-state.length * state.slope, abs(state.loss)):
+        return replace(state, direction=None, status=given_up(-state.slope / 2, abs(state.loss)))
+    return replace(state, length=shorter(state.length), searching=True)

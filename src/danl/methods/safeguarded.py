@@ -1,7 +1,6 @@
 r"""The default method's loop: Algorithm 1's rounds, looked at before they are trusted.
 
-Every exchange asks the workers something about a trial model w + length * direction, and every reply tells the loss
-there as well. What is asked:
+Every exchange asks the workers something about a trial model, and every reply tells the loss there as well:
 
     hessian    gradient, Hessian and loss of everyone: new curvature, fresh memory
     gradient   Algorithm 1's masked round: fragments of the regions each worker keeps, everyone's loss
@@ -9,7 +8,7 @@ there as well. What is asked:
     loss       the loss alone: backtracking
 
     1  the trial's loss is not low enough:    back to the anchor, the newest model whose loss everyone told;
-         the curvature is from there        -> halve the step (Armijo) on loss-only exchanges, Hessians where it ends
+         the curvature is from there        -> a shorter step (Armijo) on loss-only exchanges, Hessians where it ends
          it is not                          -> exchange Hessians there
     2  it is: the trial is the new model; refresh the memory and step  -[Pi]_mu^-1 (corrected gradient)
     3  the decrements (1/2) grad^T [Pi]_mu^-1 grad contract slower than promised -> exchange Hessians at the next trial
@@ -45,7 +44,7 @@ from danl.core.messages import (
     Task,
     unpack,
 )
-from danl.methods.armijo import SMALLEST_STEP, at_rounding, low_enough
+from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Status, Turn
 from danl.methods.masking import masked_tasks
 from danl.regions import IntArray
@@ -96,7 +95,32 @@ class Known:
     curvature: Curvature
     memory: Memory
     anchor: Array  # the newest accepted model whose loss every member told: where a run goes back to
-    anchor_losses: Array  # (N,)
+    anchor_losses: Array  # (N,), nan for workers that were not members then
+    scale: float  # sum_i weight_i |F_i| there: what losses are rounded relative to
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that is being tried from w: trial = w + length * direction."""
+
+    direction: Array
+    slope: float  # gradient . direction < 0
+    length: float
+
+    @property
+    def decrement(self) -> float:
+        """What the full step would gain on a quadratic: (1/2) grad^T [Pi]_mu^-1 grad."""
+        return -self.slope / 2
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How a run with mini-batches stands towards the noise of its gradients."""
+
+    length: float = 1.0  # of the steps: halved when one is refused, doubled when one is taken
+    refusals: int = 0  # in a row
+    decrement: float = np.inf  # at the last Hessian exchange, where the gradient is exact
+    at_floor: bool = False  # new curvature does not help any more
 
 
 @dataclass(frozen=True)
@@ -104,36 +128,35 @@ class SafeguardedState:
     """The accepted model, what is being asked about the trial model, and what the server keeps."""
 
     w: Array
+    trial: Array  # w itself where there is no step
     missed: IntArray  # (N,): exchanges in a row a worker was asked in and did not answer
     members: Mask  # (N,): the workers the objective is made of
     weights: Array  # (N,): what each counts in it; sums to 1
     losses: Array  # (N,): F_i(w), nan where a worker did not tell
-    status: Status | None = None
-    round: int = 0  # masked rounds so far, the paper's t
+    noise: Noise | None  # None: gradients are of whole shards
+    hessian_batch: int | None
     ask: Ask = "hessian"
-    direction: Array | None = None
-    slope: float = 0.0
-    length: float = 1.0
+    step: Step | None = None
     known: Known | None = None
-    fresh: bool = False  # curvature and gradient were exchanged at w itself
-    decrements: tuple[float, ...] = ()  # since the last Hessian exchange
-    exact_norm: float = np.inf  # of the last gradient everyone sent in full
     gathered: Gathered | None = None
-    full_batch: bool = True
-    refusals: int = 0  # steps refused in a row, with mini-batches
-    exact_decrement: float = np.inf  # at the last Hessian exchange, for the noise floor of mini-batches
-
-    @property
-    def trial(self) -> Array:
-        return self.w if self.direction is None else self.w + self.length * self.direction
+    at_anchor: bool = False  # w is the anchor
+    fresh: bool = False  # and curvature and gradient were exchanged there
+    regroup: bool = False  # members left or are back: exchange Hessians at the next trial
+    since_hessian: int = 0  # steps since the last Hessian exchange
+    decrements: tuple[float, ...] = ()  # the newest of them
+    exact_norm: float = np.inf  # of the last gradient everyone sent in full
+    round: int = 0  # masked rounds so far, the paper's t
+    status: Status | None = None
+    guarded: bool = True  # a bad model is left again: the loop need not end the run over it
 
     @property
     def notes(self) -> tuple[str, ...]:
-        gone = np.flatnonzero(~self.members)
+        gone, count = np.flatnonzero(~self.members), int(self.members.sum())
         if self.known is None or not gone.size:
             return ()
-        names = ", ".join(str(worker) for worker in gone)
-        return (f"worker {names} left: the objective is that of the other {int(self.members.sum())} workers",)
+        who = "worker" if gone.size == 1 else "workers"
+        rest = "the one worker that is" if count == 1 else f"the {count} workers that are"
+        return (f"without {who} {', '.join(map(str, gone))}: the objective is that of {rest} left",)
 
 
 @dataclass(frozen=True)
@@ -143,40 +166,39 @@ class Safeguarded:
     options: DANL
 
     def begin(self, setup: Setup) -> SafeguardedState:
-        everyone = np.ones(setup.n_workers, dtype=bool)
         return SafeguardedState(
             w=setup.w0,
+            trial=setup.w0,
             missed=np.zeros(setup.n_workers, dtype=np.int64),
-            members=everyone,
+            members=np.ones(setup.n_workers, dtype=bool),
             weights=setup.weights,
             losses=np.full(setup.n_workers, np.nan),
-            full_batch=self.options.batch_size is None,
+            noise=None if self.options.batch_size is None else Noise(),
+            hessian_batch=self.options.hessian_batch,
         )
 
     def plan(self, state: SafeguardedState, setup: Setup, turn: Turn) -> Exchange:
-        exchange, trial = turn.exchange, state.trial
+        exchange, trial, gathered = turn.exchange, state.trial, state.gathered
         if state.ask == "gradient":
-            batch = None if state.full_batch else self.options.batch_size
+            batch = None if state.noise is None else self.options.batch_size
             template = GradientTask(exchange, trial, round=state.round + 1, batch_size=batch, whole_loss=True)
             return Exchange("gradient", masked_tasks(template, setup, turn, idle=LossTask(exchange, trial)))
         task: Task
         match state.ask:
             case "hessian":
-                task = HessianTask(exchange, trial, hessian_batch=self.options.hessian_batch)
+                task = HessianTask(exchange, trial, hessian_batch=state.hessian_batch)
             case "full":
                 task = GradientTask(exchange, trial)
             case _:
                 task = LossTask(exchange, trial)
-        gathered = state.gathered
         asked = setup.everyone() if gathered is None else np.flatnonzero(self._wanted(state, gathered))
         kind = "gradient" if state.ask == "full" else state.ask
         return Exchange(kind, {int(worker): task for worker in asked})
 
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> tuple[SafeguardedState, Info]:
-        heard = self._heard(state, replies)
-        if heard.status is not None or heard.ask != state.ask:
-            return heard, Info()  # no quorum, or other workers: what was asked is of no use any more
-        state = heard
+        state = self._heard(state, replies, setup)
+        if state.status is not None:
+            return state, Info()
         if state.ask == "gradient":
             assert state.known is not None
             return self._masked_round(state, state.known, replies, setup), Info()
@@ -184,12 +206,12 @@ class Safeguarded:
         gathered = gathered.with_replies(replies, setup.weights)
         if self._wanted(state, gathered).any():
             return replace(state, gathered=gathered), Info()  # ask those missing again, for the same model
-        return self._everyone_answered(state, gathered, setup), Info()
+        return self._everyone_answered(replace(state, gathered=None), gathered, setup), Info()
 
     # Who is there.
 
-    def _heard(self, state: SafeguardedState, replies: Replies) -> SafeguardedState:
-        """Count absences; a member that is gone changes the objective, one that is back will change it again."""
+    def _heard(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
+        """Count absences; a member that is gone changes the objective, one that is back will do so again."""
         missed = state.missed.copy()
         missed[list(replies.failures)] += 1
         missed[list(replies.received)] = 0
@@ -197,12 +219,15 @@ class Safeguarded:
         alive = missed < self.options.patience
         if alive.sum() <= self.options.quorum * len(alive):
             return replace(state, status="quorum_lost")
-        if state.known is None or state.ask == "hessian":
-            return state  # members are those that answer this question
-        left = state.members & ~alive
-        back = ~state.members & (missed == 0) & np.isin(np.arange(len(missed)), list(replies.received))
-        if left.any() or back.any():
-            return restart(replace(state, members=state.members & alive))
+        if state.known is None:
+            return state  # members are those that answer in Phase I
+        back = [worker for worker in replies.received if not state.members[worker]]
+        if back and state.ask != "hessian":
+            state = replace(state, regroup=True)
+        if (state.members & ~alive).any():
+            members = state.members & alive
+            weights = shares_of(members, setup.weights)
+            return replace(state, members=members, weights=weights, regroup=True, fresh=False, exact_norm=np.inf)
         return state
 
     def _wanted(self, state: SafeguardedState, gathered: Gathered) -> Mask:
@@ -211,34 +236,35 @@ class Safeguarded:
         who = alive if state.ask == "hessian" else state.members & alive
         return np.asarray(who & ~gathered.answered)
 
-    # What the answers say.
+    # What the answers say of the trial.
 
     def _everyone_answered(self, state: SafeguardedState, gathered: Gathered, setup: Setup) -> SafeguardedState:
         """A question that needed everyone is answered."""
-        state = replace(state, gathered=None)
-        if state.known is not None and not self._low_enough(state, state.known, gathered.losses, setup):
-            return self._refuse(state, state.known, gathered.losses)
+        known, trial, losses = state.known, state.trial, gathered.losses
+        if known is not None and not self._low_enough(state, known, losses, setup):
+            return self._refuse(state, known, losses)
         if state.ask == "loss":
             return replace(state, ask="hessian")  # where the step ends, curvature has changed: it was a long one
-        w, weights, members, decrements = state.trial, state.weights, state.members, state.decrements
-        memory = Memory.fresh(gathered.gradients, w, setup.regions.n_regions, stamp=state.round)
+        memory = Memory.fresh(gathered.gradients, trial, setup.regions.n_regions, stamp=state.round)
+        newton = state.fresh and state.step is not None
+        state = replace(state, w=trial, losses=losses, at_anchor=True, fresh=False)
         if state.ask == "hessian":
-            members, decrements = gathered.answered, ()
+            members = gathered.answered
+            weights = shares_of(members, setup.weights)
             total = float(setup.weights[members].sum())
-            weights = setup.weights if members.all() else np.where(members, setup.weights / total, 0.0)
             hessian = unpack(np.asarray(gathered.packed_hessian) / total, setup.n_features)
             if not np.isfinite(hessian).all():
                 return replace(state, status="diverged")
-            curvature = project(hessian, setup.strong_convexity if self.options.mu is None else self.options.mu)
+            mu = float(weights @ setup.penalties) if self.options.mu is None else self.options.mu
+            curvature = project(hessian, mu)
+            if not np.array_equal(members, state.members):
+                state = replace(state, members=members, weights=weights, exact_norm=np.inf)
+            state = replace(state, fresh=True, regroup=False, since_hessian=0, decrements=())
         else:
-            assert state.known is not None
-            curvature = state.known.curvature
-        known = Known(curvature, memory, w, gathered.losses)
-        state = replace(
-            state, w=w, losses=gathered.losses, weights=weights, members=members, decrements=decrements, length=1.0
-        )
-        state = replace(state, fresh=state.ask == "hessian")
-        return self._step(state, known, memory.mean_all(weights), setup, exact=True)
+            assert known is not None
+            curvature = known.curvature
+        known = Known(curvature, memory, trial, losses, scale_of(losses, state))
+        return self._next(state, known, memory.mean_all(state.weights), setup, exact=True, newton=newton)
 
     def _masked_round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> SafeguardedState:
         """Lines 15-20 of Algorithm 1, if the losses allow."""
@@ -246,21 +272,85 @@ class Safeguarded:
         losses = np.full(setup.n_workers, np.nan)
         for worker, reply in replies.received.items():
             losses[worker] = loss_of(reply)
-        allowed = self._low_enough(state, known, losses, setup)
-        if not allowed and (state.full_batch or state.fresh):
+        if not told(losses, state.members).any():
+            return state  # nobody to learn from: the same model again
+        taken = self._low_enough(state, known, losses, setup)
+        if not taken and (state.noise is None or state.fresh):
             return self._refuse(state, known, losses)
         fragments = Replies({i: reply for i, reply in replies.received.items() if isinstance(reply, GradientReply)})
         memory = known.memory.refreshed(of_kind(fragments, GradientReply), state.trial, state.round, setup.regions)
         known = replace(known, memory=memory)
-        if not allowed:
-            return self._refuse_noise(state, known, setup)
-        everyone_told = bool(np.isfinite(losses[state.members]).all())
-        if everyone_told:
-            known = replace(known, anchor=state.trial, anchor_losses=losses)
+        if not taken and state.noise is not None:
+            return self._refuse_noise(state, state.noise, known, losses, setup)
+        complete, newton = bool(told(losses, state.members)[state.members].all()), state.fresh
+        state = replace(state, w=state.trial, losses=losses, at_anchor=complete, fresh=False)
+        if complete:
+            known = replace(known, anchor=state.w, anchor_losses=losses, scale=scale_of(losses, state))
+        if state.noise is not None:
+            noise = replace(state.noise, length=min(1.0, 2 * state.noise.length), refusals=0)
+            state = replace(state, noise=noise)
         trained = trained_pairs(fragments, setup.n_workers, setup.regions.n_regions)
-        exact = everyone_told and state.full_batch and bool(trained[state.members].all())
-        state = replace(state, w=state.trial, losses=losses, fresh=False, length=min(1.0, 2 * state.length), refusals=0)
-        return self._step(state, known, self._estimate(state, known, setup), setup, exact=exact)
+        exact = complete and state.noise is None and bool(trained[state.members].all())
+        return self._next(state, known, self._estimate(state, known, setup), setup, exact=exact, newton=newton)
+
+    def _low_enough(self, state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> bool:
+        """Whether the trial's losses allow to take it."""
+        if state.step is None and state.at_anchor:
+            return True  # it is the anchor itself
+        heard = told(losses, state.members)
+        if np.isposinf(losses[heard]).any():
+            return False
+        common = heard & ~np.isnan(known.anchor_losses)
+        if not common.any():
+            return True  # nobody of the anchor is left to compare with
+        share = state.weights[common] / state.weights[common].sum()
+        before, after = float(share @ known.anchor_losses[common]), float(share @ losses[common])
+        if state.step is not None and not heard[state.members].all():
+            change = self._estimated_change(state, known, losses, setup)
+            return low_enough(before, before + change, known.scale)
+        promised = state.step.length * state.step.slope if state.fresh and state.step is not None else 0.0
+        return low_enough(before, after, known.scale, promised)
+
+    def _estimated_change(self, state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> float:
+        """The objective's change from w to the trial, where only some workers told their loss at both.
+
+        The memory predicts every worker's change as  grad_i . step + (1/2) step^T Pi step; how far off that is for the
+        workers that told is taken for how far off it is for all of them (a difference estimator: Cochran, 7.5).
+        """
+        step, hessian = state.trial - state.w, known.curvature.hessian
+        predicted = known.memory.slopes(hessian, state.w, step, setup.regions) + 0.5 * float(step @ hessian @ step)
+        measured = losses - state.losses
+        heard = told(measured, state.members)
+        error = 0.0
+        if heard.any():
+            share = state.weights[heard] / state.weights[heard].sum()
+            error = float(share @ (measured[heard] - predicted[heard]))
+        return float(state.weights @ predicted) + error
+
+    # What to do where it is not low enough.
+
+    def _refuse(self, state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
+        """A shorter step where the curvature is that of w; else exchange it there, or at the anchor if all told."""
+        if not (state.fresh and state.step is not None):
+            return exchange_hessians(back_to_anchor(state, known, losses))
+        if state.hessian_batch is not None:  # a sample of the rows proposed it: ask all of them
+            return exchange_hessians(replace(state, hessian_batch=None))
+        step = state.step
+        if at_rounding(-step.length * step.slope, known.scale):
+            return replace(state, status=given_up(step.decrement, known.scale))
+        return ask_at(replace(state, ask="loss"), replace(step, length=shorter(step.length)))
+
+    def _refuse_noise(
+        self, state: SafeguardedState, noise: Noise, known: Known, losses: Array, setup: Setup
+    ) -> SafeguardedState:
+        """With mini-batches a rise may be noise: half a step, from a memory that has learnt what the trial showed."""
+        noise = replace(noise, refusals=noise.refusals + 1, length=noise.length / 2)
+        state = back_to_anchor(replace(state, noise=noise), known, losses)
+        if noise.refusals >= NOISY_REFUSALS and not noise.at_floor:
+            return exchange_hessians(replace(state, noise=replace(noise, refusals=0)))
+        return self._next(state, known, self._estimate(state, known, setup), setup)
+
+    # Where to go next.
 
     def _estimate(self, state: SafeguardedState, known: Known, setup: Setup) -> Array:
         """The gradient at w that the memory makes up."""
@@ -268,104 +358,88 @@ class Safeguarded:
             return known.memory.mean_all(state.weights)
         return known.memory.corrected(state.weights, known.curvature.hessian, state.w, setup.regions)
 
-    def _low_enough(self, state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> bool:
-        """Whether the trial's losses allow to take it."""
-        if state.direction is None and state.w is known.anchor:
-            return True  # it is the anchor itself
-        if np.isposinf(losses[state.members]).any():
-            return False
-        told = np.isfinite(losses) & state.members
-        common = told & np.isfinite(known.anchor_losses)  # a worker that has just come back is not in the anchor
-        if not common.any():
-            return True  # nobody to compare with: the anchor stands
-        share = state.weights[common] / state.weights[common].sum()
-        before, after = float(share @ known.anchor_losses[common]), float(share @ losses[common])
-        if state.direction is not None and not told[state.members].all():
-            return low_enough(before, before + self._estimated_change(state, known, state.direction, losses, setup))
-        return low_enough(before, after, state.length * state.slope if state.fresh else 0.0)
-
-    def _estimated_change(
-        self, state: SafeguardedState, known: Known, direction: Array, losses: Array, setup: Setup
-    ) -> float:
-        """The objective's change from w to the trial, where only some workers told their loss at both.
-
-        The memory predicts every worker's change as  grad_i . step + (1/2) step^T Pi step; how far off that is for the
-        workers that told is taken for how far off it is for all of them (a difference estimator: Cochran, 7.5).
-        """
-        step, hessian = state.length * direction, known.curvature.hessian
-        predicted = known.memory.slopes(hessian, state.w, step, setup.regions) + 0.5 * float(step @ hessian @ step)
-        measured = losses - state.losses
-        told = np.isfinite(measured) & state.members
-        error = 0.0
-        if told.any():
-            share = state.weights[told] / state.weights[told].sum()
-            error = float(share @ (measured[told] - predicted[told]))
-        return float(state.weights @ predicted) + error
-
-    def _refuse(self, state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
-        """A shorter step where the curvature is that of w; else exchange it there, or at the anchor if all told."""
-        if state.fresh and state.length > SMALLEST_STEP:
-            return replace(state, length=state.length / 2, ask="loss")
-        if state.fresh:
-            # The direction is one of descent, so only rounding of the loss can hide its decrease at every length.
-            return replace(state, direction=None, status="converged")
-        if np.isfinite(losses[state.members]).all():
-            state = replace(state, w=known.anchor, losses=known.anchor_losses)
-        return restart(state)
-
-    def _refuse_noise(self, state: SafeguardedState, known: Known, setup: Setup) -> SafeguardedState:
-        """With mini-batches a rise may be noise: half a step, from a memory that has learnt what the trial showed."""
-        state = replace(state, refusals=state.refusals + 1, length=state.length / 2)
-        if state.refusals >= NOISY_REFUSALS and state.exact_decrement > 0.0:
-            return restart(replace(state, refusals=0))
-        return self._step(state, known, self._estimate(state, known, setup), setup, exact=False)
-
-    def _step(
-        self, state: SafeguardedState, known: Known, gradient: Array, setup: Setup, *, exact: bool
+    def _next(
+        self,
+        state: SafeguardedState,
+        known: Known,
+        gradient: Array,
+        setup: Setup,
+        *,
+        exact: bool = False,  # the gradient is everyone's, whole, and of w
+        newton: bool = False,  # the step that led to w was a Newton step: curvature and gradient of where it began
     ) -> SafeguardedState:
-        """Line 20's direction from the new model, and what to ask about the model it leads to."""
+        """Line 20's step from the new model, the end of the run, or what to ask about the model it leads to."""
         direction = -known.curvature.solve(gradient)
-        slope = float(gradient @ direction)
-        norm, decrement = float(np.linalg.norm(gradient)), -slope / 2
-        state = replace(state, known=known, direction=direction, slope=slope, decrements=(*state.decrements, decrement))
-        told = np.isfinite(known.anchor_losses) & state.members
-        nothing_left = at_rounding(decrement, float(state.weights[told] @ known.anchor_losses[told]))
+        length = 1.0 if state.noise is None or state.fresh else state.noise.length
+        step = Step(direction, float(gradient @ direction), length)
+        norm, nothing_left = float(np.linalg.norm(gradient)), at_rounding(step.decrement, known.scale)
+        newest = (*state.decrements, step.decrement)[-self.options.window - 1 :]
+        state = replace(state, known=known, since_hessian=state.since_hessian + 1, decrements=newest)
         if exact and norm <= setup.tol:
             return replace(state, status="converged")
-        if exact and nothing_left and norm >= state.exact_norm / 2:
-            # At rounding level go on only while the gradient still falls; a Newton step has the last word.
-            return replace(state, status="converged") if state.fresh else replace(state, ask="hessian")
+        stalled = exact and nothing_left and norm >= state.exact_norm / 2
+        if stalled and newton:  # at rounding level, where not even a Newton step makes the gradient smaller
+            return replace(state, status="converged")
         if exact:
             state = replace(state, exact_norm=norm)
-        if state.fresh and not state.full_batch:
-            state = self._noise_floor(state, decrement)
-        if isinstance(self.options.curvature, int) and len(state.decrements) >= self.options.curvature:
-            return replace(state, ask="hessian")
-        if norm <= setup.tol or nothing_left:
-            return replace(state, ask="full")
-        return replace(state, ask="hessian" if self._curvature_due(state, known) else "gradient")
+        if state.fresh and state.noise is not None:
+            state = replace(state, noise=self._noise_after(state.noise, step.decrement))
+        settled = norm <= setup.tol or nothing_left
+        if stalled or self._curvature_due(state, known, settled):
+            return ask_at(replace(state, ask="hessian"), step)
+        return ask_at(replace(state, ask="full" if settled else "gradient"), step)
 
-    def _curvature_due(self, state: SafeguardedState, known: Known) -> bool:
-        """Whether progress asks for a Hessian exchange at the next trial."""
+    def _curvature_due(self, state: SafeguardedState, known: Known, settled: bool) -> bool:
+        """Whether the next trial gets a Hessian exchange."""
         options, decrements = self.options, state.decrements
+        if state.regroup:
+            return True
+        if isinstance(options.curvature, int):
+            return state.since_hessian >= options.curvature
         newest = known.memory.stamps[state.members].max(axis=0)
         if state.round - newest.min() > options.gamma_max:  # a region nobody sent anything about for too long
             return True
-        at_the_floor = not state.full_batch and state.exact_decrement == 0.0
-        if isinstance(options.curvature, int) or len(decrements) <= options.window or at_the_floor:
-            return False
-        return decrements[-1] > options.contraction**options.window * decrements[-1 - options.window]
+        if settled or len(decrements) <= options.window or state.noise is not None:
+            return False  # with mini-batches decrements tell little: refused steps ask for curvature
+        return decrements[-1] > options.contraction**options.window * decrements[0]
 
-    def _noise_floor(self, state: SafeguardedState, decrement: float) -> SafeguardedState:
-        """With mini-batches, where a new Hessian no longer helps, noise is left: on to whole shards if asked."""
-        if decrement <= STILL_HELPS * state.exact_decrement:
-            return replace(state, exact_decrement=decrement)
-        return replace(state, exact_decrement=0.0, full_batch=self.options.finish)
+    def _noise_after(self, noise: Noise, decrement: float) -> Noise | None:
+        """After a Hessian exchange: where it no longer helped, noise is what is left; None: on to whole shards."""
+        if decrement <= STILL_HELPS * noise.decrement:
+            return Noise(decrement=decrement)
+        return None if self.options.finish else replace(noise, at_floor=True)
 
 
-def restart(state: SafeguardedState) -> SafeguardedState:
-    """Exchange Hessians at the accepted model and go on from there."""
-    return replace(state, ask="hessian", direction=None, length=1.0, fresh=False, gathered=None)
+def ask_at(state: SafeguardedState, step: Step) -> SafeguardedState:
+    """Put the question about the model a step leads to."""
+    return replace(state, step=step, trial=state.w + step.length * step.direction)
+
+
+def exchange_hessians(state: SafeguardedState) -> SafeguardedState:
+    """Ask for Hessians at the accepted model itself and go on from there."""
+    return replace(state, ask="hessian", step=None, trial=state.w, fresh=False)
+
+
+def back_to_anchor(state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
+    """The anchor as the model, where every member told a loss: where only some did, w may still be the better one."""
+    if np.isnan(losses[state.members]).any():
+        return state
+    return replace(state, w=known.anchor, losses=known.anchor_losses, at_anchor=True)
+
+
+def told(losses: Array, members: Mask) -> Mask:
+    """The members that told a loss, an infinite one included."""
+    return np.asarray(members & ~np.isnan(losses))
+
+
+def scale_of(losses: Array, state: SafeguardedState) -> float:
+    """The size of the numbers the objective is made of."""
+    return float(state.weights[state.members] @ np.abs(losses[state.members]))
+
+
+def shares_of(members: Mask, weights: Array) -> Array:
+    """What the members count in their own objective."""
+    return weights if members.all() else np.where(members, weights / weights[members].sum(), 0.0)
 
 
 def loss_of(reply: Reply) -> float:
