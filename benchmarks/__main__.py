@@ -1,11 +1,30 @@
-"""`python -m benchmarks`: every measurement there is, printed as the documents show it."""
+"""`python -m benchmarks`: every measurement there is, or the one that is named, printed as the documents show it."""
 
-from benchmarks import readme_table
+from __future__ import annotations
+
+import argparse
+import sys
+
+from benchmarks import convergence, readme_table
+
+BENCHMARKS = {"readme": readme_table.main, "convergence": convergence.main}
 
 
-def main() -> None:
-    readme_table.main()
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measurements that stand in the documents. Without a name: all of them, one after the other.",
+        epilog="readme: the table of README.md. convergence: the tables of docs/method.md. "
+        "`python -m benchmarks NAME --help` lists the options of one.",
+    )
+    parser.add_argument("name", nargs="?", choices=BENCHMARKS, help="which one; default: all")
+    arguments, rest = parser.parse_known_args(sys.argv[1:2])
+    if arguments.name is not None:
+        return BENCHMARKS[arguments.name](sys.argv[2:])
+    if rest:
+        parser.error(f"unknown option {rest[0]}; name a benchmark first")
+    return max(run([]) for run in BENCHMARKS.values())
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,6 +6,7 @@ as Markdown. A gap counts as reached from the exchange after which it is never a
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from danl import History
 
-METHODS = ("danl-masked", "danl-paper", "newton-zero", "newton", "gd", "fedavg")
+METHODS = ("danl", "danl-masked", "danl-paper", "newton-zero", "newton", "gd", "fedavg")
 STARTS = {"zero": "zero", "FedAvg": "fedavg:rounds=10"}
 GAPS = (1e-4, 1e-8)
 ROUNDS = 2000
@@ -59,12 +60,10 @@ def table(folder: Path) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> int:
+    argparse.ArgumentParser(prog="python -m benchmarks readme", description=__doc__.split("\n")[0]).parse_args(words)
     with tempfile.TemporaryDirectory() as folder:
         for start, init in STARTS.items():
             compare(init, Path(folder) / start)
         print(table(Path(folder)))
-
-
-if __name__ == "__main__":
-    main()
+    return 0

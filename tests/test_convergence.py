@@ -49,7 +49,7 @@ def test_absences_cost_at_most_four_times_the_exchanges(policy, start):
 def test_when_workers_leave_it_goes_to_the_optimum_of_those_that_remain(policy, start):
     row = measured("3b", "a1a", policy, start)  # final_gap is to that optimum
     assert not failure(row), row
-    assert row.note == "worker 2, 7 left: the objective is that of the other 8 workers"
+    assert row.note == "without workers 2, 7: the objective is that of the 8 workers that are left"
 
 
 # --- the measuring itself: a bar that cannot be missed is none ---

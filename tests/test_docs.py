@@ -22,7 +22,7 @@ RUNNABLE = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-WORD = re.compile(r"[A-Za-z][A-Za-z_*-]+")
+WORD = re.compile(r"(?<![\w.])[A-Za-z][A-Za-z_*-]+")  # not the e of 1e-3: a gap at rounding level may be 0 elsewhere
 
 
 def name_of(path):
