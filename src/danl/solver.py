@@ -292,8 +292,7 @@ class _Loop:
         self.state, self.estimate = state, info.grad_norm
         finite = bool(np.isfinite(state.w).all())
         row = self._record(exchange, replies, state.w if finite else self.w, elapsed)
-        blown_up = self.run.monitor and not row.objective <= BLOWN_UP * self.ceiling  # nan is not <=
-        if not finite or (blown_up and not getattr(state, "guarded", False)):
+        if not finite or (self.run.monitor and not row.objective <= BLOWN_UP * self.ceiling):  # nan is not <=
             return "diverged"
         ended: Status | None = state.status
         return ended

@@ -101,7 +101,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Step:
-    """A step that is being tried from w: trial = w + length * direction."""
+    """A step that is being tried from the base: trial = base + length * direction."""
 
     direction: Array
     slope: float  # gradient . direction < 0
@@ -125,29 +125,35 @@ class Noise:
 
 @dataclass(frozen=True)
 class SafeguardedState:
-    """The accepted model, what is being asked about the trial model, and what the server keeps."""
+    """The model steps are taken from, what is being asked about the trial model, and what the server keeps."""
 
-    w: Array
-    trial: Array  # w itself where there is no step
+    base: Array  # the newest accepted model
+    trial: Array  # the base itself where there is no step
     missed: IntArray  # (N,): exchanges in a row a worker was asked in and did not answer
     members: Mask  # (N,): the workers the objective is made of
     weights: Array  # (N,): what each counts in it; sums to 1
-    losses: Array  # (N,): F_i(w), nan where a worker did not tell
+    losses: Array  # (N,): F_i(base), nan where a worker did not tell
     noise: Noise | None  # None: gradients are of whole shards
     hessian_batch: int | None
     ask: Ask = "hessian"
     step: Step | None = None
     known: Known | None = None
     gathered: Gathered | None = None
-    at_anchor: bool = False  # w is the anchor
+    at_anchor: bool = False  # the base is the anchor
     fresh: bool = False  # and curvature and gradient were exchanged there
     regroup: bool = False  # members left or are back: exchange Hessians at the next trial
     since_hessian: int = 0  # steps since the last Hessian exchange
     decrements: tuple[float, ...] = ()  # the newest of them
     exact_norm: float = np.inf  # of the last gradient everyone sent in full
+    refused: int = 0  # steps from the memory that were refused since one was taken
+    detour: int = 0  # Newton steps to take before masked rounds are tried again
     round: int = 0  # masked rounds so far, the paper's t
     status: Status | None = None
-    guarded: bool = True  # a bad model is left again: the loop need not end the run over it
+
+    @property
+    def w(self) -> Array:
+        """What the run returns if it ends here: the newest accepted model whose loss every member told."""
+        return self.base if self.known is None else self.known.anchor
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -167,7 +173,7 @@ class Safeguarded:
 
     def begin(self, setup: Setup) -> SafeguardedState:
         return SafeguardedState(
-            w=setup.w0,
+            base=setup.w0,
             trial=setup.w0,
             missed=np.zeros(setup.n_workers, dtype=np.int64),
             members=np.ones(setup.n_workers, dtype=bool),
@@ -247,7 +253,7 @@ class Safeguarded:
             return replace(state, ask="hessian")  # where the step ends, curvature has changed: it was a long one
         memory = Memory.fresh(gathered.gradients, trial, setup.regions.n_regions, stamp=state.round)
         newton = state.fresh and state.step is not None
-        state = replace(state, w=trial, losses=losses, at_anchor=True, fresh=False)
+        state = replace(state, base=trial, losses=losses, at_anchor=True, fresh=False)
         if state.ask == "hessian":
             members = gathered.answered
             weights = shares_of(members, setup.weights)
@@ -259,7 +265,8 @@ class Safeguarded:
             curvature = project(hessian, mu)
             if not np.array_equal(members, state.members):
                 state = replace(state, members=members, weights=weights, exact_norm=np.inf)
-            state = replace(state, fresh=True, regroup=False, since_hessian=0, decrements=())
+            detour = max(state.detour - 1, 0)
+            state = replace(state, fresh=True, regroup=False, since_hessian=0, decrements=(), detour=detour)
         else:
             assert known is not None
             curvature = known.curvature
@@ -283,9 +290,11 @@ class Safeguarded:
         if not taken and state.noise is not None:
             return self._refuse_noise(state, state.noise, known, losses, setup)
         complete, newton = bool(told(losses, state.members)[state.members].all()), state.fresh
-        state = replace(state, w=state.trial, losses=losses, at_anchor=complete, fresh=False)
+        if not newton:
+            state = replace(state, refused=0, detour=0)
+        state = replace(state, base=state.trial, losses=losses, at_anchor=complete, fresh=False)
         if complete:
-            known = replace(known, anchor=state.w, anchor_losses=losses, scale=scale_of(losses, state))
+            known = replace(known, anchor=state.base, anchor_losses=losses, scale=scale_of(losses, state))
         if state.noise is not None:
             noise = replace(state.noise, length=min(1.0, 2 * state.noise.length), refusals=0)
             state = replace(state, noise=noise)
@@ -317,8 +326,8 @@ class Safeguarded:
         The memory predicts every worker's change as  grad_i . step + (1/2) step^T Pi step; how far off that is for the
         workers that told is taken for how far off it is for all of them (a difference estimator: Cochran, 7.5).
         """
-        step, hessian = state.trial - state.w, known.curvature.hessian
-        predicted = known.memory.slopes(hessian, state.w, step, setup.regions) + 0.5 * float(step @ hessian @ step)
+        step, hessian = state.trial - state.base, known.curvature.hessian
+        predicted = known.memory.slopes(hessian, state.base, step, setup.regions) + 0.5 * float(step @ hessian @ step)
         measured = losses - state.losses
         heard = told(measured, state.members)
         error = 0.0
@@ -332,7 +341,7 @@ class Safeguarded:
     def _refuse(self, state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
         """A shorter step where the curvature is that of w; else exchange it there, or at the anchor if all told."""
         if not (state.fresh and state.step is not None):
-            return exchange_hessians(back_to_anchor(state, known, losses))
+            return exchange_hessians(back_to_anchor(distrust(state), known, losses))
         if state.hessian_batch is not None:  # a sample of the rows proposed it: ask all of them
             return exchange_hessians(replace(state, hessian_batch=None))
         step = state.step
@@ -356,7 +365,7 @@ class Safeguarded:
         """The gradient at w that the memory makes up."""
         if self.options.memory == "raw":
             return known.memory.mean_all(state.weights)
-        return known.memory.corrected(state.weights, known.curvature.hessian, state.w, setup.regions)
+        return known.memory.corrected(state.weights, known.curvature.hessian, state.base, setup.regions)
 
     def _next(
         self,
@@ -396,6 +405,8 @@ class Safeguarded:
             return True
         if isinstance(options.curvature, int):
             return state.since_hessian >= options.curvature
+        if state.fresh and state.detour > 0 and not settled:
+            return True
         newest = known.memory.stamps[state.members].max(axis=0)
         if state.round - newest.min() > options.gamma_max:  # a region nobody sent anything about for too long
             return True
@@ -412,19 +423,25 @@ class Safeguarded:
 
 def ask_at(state: SafeguardedState, step: Step) -> SafeguardedState:
     """Put the question about the model a step leads to."""
-    return replace(state, step=step, trial=state.w + step.length * step.direction)
+    return replace(state, step=step, trial=state.base + step.length * step.direction)
 
 
 def exchange_hessians(state: SafeguardedState) -> SafeguardedState:
     """Ask for Hessians at the accepted model itself and go on from there."""
-    return replace(state, ask="hessian", step=None, trial=state.w, fresh=False)
+    return replace(state, ask="hessian", step=None, trial=state.base, fresh=False)
+
+
+def distrust(state: SafeguardedState) -> SafeguardedState:
+    """A step from the memory was refused: after the second in a row, take 2, 4, 8, ... Newton steps before the next."""
+    refused = state.refused + 1
+    return replace(state, refused=refused, detour=0 if refused < 2 else 2 ** min(refused - 1, 6))
 
 
 def back_to_anchor(state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
     """The anchor as the model, where every member told a loss: where only some did, w may still be the better one."""
     if np.isnan(losses[state.members]).any():
         return state
-    return replace(state, w=known.anchor, losses=known.anchor_losses, at_anchor=True)
+    return replace(state, base=known.anchor, losses=known.anchor_losses, at_anchor=True)
 
 
 def told(losses: Array, members: Mask) -> Mask:
