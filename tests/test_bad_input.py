@@ -322,7 +322,7 @@ def test_methods_to_compare(refused):
         "methods='gd,newton,gd': 'gd' is there twice; name each once"
     )
     assert refused("compare", "a1a", "--methods", " , ") == (
-        "methods=' , ': must be at least one method; for example --methods danl-masked,newton"
+        "methods=' , ': must be at least one method; for example --methods danl,newton"
     )
     # The second method has no such option: nothing of the first one must have been written.
     assert refused("compare", "a1a", "--methods", "gd,newton", "--batch-size", "5") == (

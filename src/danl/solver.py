@@ -395,7 +395,7 @@ def _settings(run: _Run, engine: Engine) -> dict[str, Any]:
         "max_rounds": setup.setting.max_rounds,
         "tol": setup.tol,
         "seed": setup.seed,
-        "engine": engine.name,
+        "engine": repr(engine),
         "w0": [float(value) for value in setup.w0],
     }
 

@@ -31,7 +31,7 @@ def compare(
 ) -> int:
     """Compare methods in rounds, bytes and seconds on one problem.
 
-    Example: danl compare a1a --methods danl-masked,newton,gd,fedavg --alpha 1e-3
+    Example: danl compare a1a --methods danl,newton,gd,fedavg --alpha 1e-3
     """
     screen = console()
     labels = split_methods(methods)
@@ -77,7 +77,7 @@ def split_methods(text: str) -> list[str]:
         elif part:
             labels.append(part)
     if not labels:
-        raise bad_argument("methods", text, "at least one method", "for example --methods danl-masked,newton")
+        raise bad_argument("methods", text, "at least one method", "for example --methods danl,newton")
     twice = [label for label in labels if labels.count(label) > 1]
     if twice:
         raise InputError(f"methods={text!r}: {twice[0]!r} is there twice; name each once")

@@ -44,6 +44,10 @@ class Local:
         self._seed, self._rng, self._exchanges = seed, np.random.default_rng(seed), 0
         self._workers: list[Worker] = []
 
+    def __repr__(self) -> str:
+        options = {"dropout": self._dropout, "away": self._away, "seed": self._seed}
+        return f"Local({', '.join(f'{name}={value!r}' for name, value in options.items() if value)})"
+
     def open(self, problem: Problem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
         """Make a worker of every shard; dropouts and exchanges are counted anew."""
         self._rng, self._exchanges = np.random.default_rng(self._seed), 0

@@ -2,8 +2,9 @@
 
 | name | class | what it is |
 | --- | --- | --- |
-| danl-paper | DANL(submodel="pruned") | Algorithm 1 to the letter |
-| danl-masked | DANL(submodel="full") | gradients at w, only what is sent is masked |
+| danl | DANL() | the default: corrected memory, safeguarded, Hessians when progress asks for them |
+| danl-masked | DANL(memory="raw", curvature="once") | gradients at w, only what is sent is masked |
+| danl-paper | DANL(submodel="pruned", memory="raw", curvature="once") | Algorithm 1 to the letter |
 | newton-zero | NewtonZero | one Hessian, full gradients: Algorithm 1 with full masks |
 | newton | Newton | a Hessian at every accepted model, safeguarded |
 | newton-undamped | NewtonUndamped | the plain Newton step, the paper's benchmark |
