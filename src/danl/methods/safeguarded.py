@@ -290,7 +290,7 @@ class Safeguarded:
         if not taken and state.noise is not None:
             return self._refuse_noise(state, state.noise, known, losses, setup)
         complete, newton = bool(told(losses, state.members)[state.members].all()), state.fresh
-        if not newton:
+        if complete and not newton:  # what only some told is no proof
             state = replace(state, refused=0, detour=0)
         state = replace(state, base=state.trial, losses=losses, at_anchor=complete, fresh=False)
         if complete:
