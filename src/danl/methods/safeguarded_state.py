@@ -1,0 +1,165 @@
+"""What the default method's loop keeps from exchange to exchange, and the small moves it makes on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from danl.core.curvature import Curvature
+from danl.core.memory import Memory
+from danl.core.messages import Array, GradientReply, HessianReply, Mask, Replies, Reply, SmoothnessReply
+from danl.methods.base import Status
+from danl.regions import IntArray
+
+Ask = Literal["hessian", "gradient", "full", "loss"]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Answers to a question that needs everyone, collected over as many exchanges as it takes."""
+
+    answered: Mask  # (N,)
+    losses: Array  # (N,), nan where there is no answer
+    gradients: Array  # (N, d), 0 where there is no answer
+    packed_hessian: Array | float = 0.0  # sum of weight_i times the packed Hessians so far
+
+    @classmethod
+    def nothing(cls, n_workers: int, d: int) -> Gathered:
+        return cls(np.zeros(n_workers, dtype=bool), np.full(n_workers, np.nan), np.zeros((n_workers, d)))
+
+    def with_replies(self, replies: Replies, weights: Array) -> Gathered:
+        answered, losses, gradients = self.answered.copy(), self.losses.copy(), self.gradients.copy()
+        packed = self.packed_hessian
+        for worker in sorted(replies.received):
+            reply = replies.received[worker]
+            answered[worker], losses[worker] = True, loss_of(reply)
+            if isinstance(reply, HessianReply):
+                gradients[worker] = reply.gradient
+                with np.errstate(invalid="ignore", over="ignore"):  # at a model that blew up: its loss refuses it
+                    packed = packed + weights[worker] * reply.packed_hessian
+            elif isinstance(reply, GradientReply):
+                gradients[worker] = reply.fragment
+        return Gathered(answered, losses, gradients, packed)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the server has learnt once Phase I is over."""
+
+    curvature: Curvature
+    memory: Memory
+    anchor: Array  # the newest accepted model whose loss every member told: where a run goes back to
+    anchor_losses: Array  # (N,), nan for workers that were not members then
+    scale: float  # sum_i weight_i |F_i| there: what losses are rounded relative to
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that is being tried from the base: trial = base + length * direction."""
+
+    direction: Array
+    slope: float  # gradient . direction < 0
+    length: float
+
+    @property
+    def decrement(self) -> float:
+        """What the full step would gain on a quadratic: (1/2) grad^T [Pi]_mu^-1 grad."""
+        return -self.slope / 2
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How a run with mini-batches stands towards the noise of its gradients."""
+
+    length: float = 1.0  # of the steps: halved when one is refused, doubled when one is taken
+    refusals: int = 0  # in a row
+    decrement: float = np.inf  # at the last Hessian exchange, where the gradient is exact
+    at_floor: bool = False  # new curvature does not help any more
+
+
+@dataclass(frozen=True)
+class SafeguardedState:
+    """The model steps are taken from, what is being asked about the trial model, and what the server keeps."""
+
+    base: Array  # the newest accepted model
+    trial: Array  # the base itself where there is no step
+    missed: IntArray  # (N,): exchanges in a row a worker was asked in and did not answer
+    members: Mask  # (N,): the workers the objective is made of
+    weights: Array  # (N,): what each counts in it; sums to 1
+    losses: Array  # (N,): F_i(base), nan where a worker did not tell
+    noise: Noise | None  # None: gradients are of whole shards
+    hessian_batch: int | None
+    ask: Ask = "hessian"
+    step: Step | None = None
+    known: Known | None = None
+    gathered: Gathered | None = None
+    at_anchor: bool = False  # the base is the anchor
+    fresh: bool = False  # and curvature and gradient were exchanged there
+    regroup: bool = False  # members left or are back: exchange Hessians at the next trial
+    since_hessian: int = 0  # steps since the last Hessian exchange
+    decrements: tuple[float, ...] = ()  # the newest of them
+    exact_norm: float = np.inf  # of the last gradient everyone sent in full
+    refused: int = 0  # steps from the memory that were refused since one was taken
+    detour: int = 0  # Newton steps to take before masked rounds are tried again
+    round: int = 0  # masked rounds so far, the paper's t
+    status: Status | None = None
+
+    @property
+    def w(self) -> Array:
+        """What the run returns if it ends here: the newest accepted model whose loss every member told."""
+        return self.base if self.known is None else self.known.anchor
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        gone, count = np.flatnonzero(~self.members), int(self.members.sum())
+        if self.known is None or not gone.size:
+            return ()
+        who = "worker" if gone.size == 1 else "workers"
+        rest = "the one worker that is" if count == 1 else f"the {count} workers that are"
+        return (f"without {who} {', '.join(map(str, gone))}: the objective is that of {rest} left",)
+
+
+def ask_at(state: SafeguardedState, step: Step) -> SafeguardedState:
+    """Put the question about the model a step leads to."""
+    return replace(state, step=step, trial=state.base + step.length * step.direction)
+
+
+def exchange_hessians(state: SafeguardedState) -> SafeguardedState:
+    """Ask for Hessians at the accepted model itself and go on from there."""
+    return replace(state, ask="hessian", step=None, trial=state.base, fresh=False)
+
+
+def distrust(state: SafeguardedState) -> SafeguardedState:
+    """A step from the memory was refused: after the second in a row, take 2, 4, 8, ... Newton steps before the next."""
+    refused = state.refused + 1
+    return replace(state, refused=refused, detour=0 if refused < 2 else 2 ** min(refused - 1, 6))
+
+
+def back_to_anchor(state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
+    """The anchor as the model, where every member told a loss: where only some did, w may still be the better one."""
+    if np.isnan(losses[state.members]).any():
+        return state
+    return replace(state, base=known.anchor, losses=known.anchor_losses, at_anchor=True)
+
+
+def told(losses: Array, members: Mask) -> Mask:
+    """The members that told a loss, an infinite one included."""
+    return np.asarray(members & ~np.isnan(losses))
+
+
+def scale_of(losses: Array, state: SafeguardedState) -> float:
+    """The size of the numbers the objective is made of."""
+    return float(state.weights[state.members] @ np.abs(losses[state.members]))
+
+
+def shares_of(members: Mask, weights: Array) -> Array:
+    """What the members count in their own objective."""
+    return weights if members.all() else np.where(members, weights / weights[members].sum(), 0.0)
+
+
+def loss_of(reply: Reply) -> float:
+    """The loss every reply to a question of this loop carries; a nan of the worker's counts as infinite."""
+    assert not isinstance(reply, SmoothnessReply)
+    return reply.loss if not np.isnan(reply.loss) else np.inf
