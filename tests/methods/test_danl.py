@@ -71,20 +71,24 @@ def test_full_masks_are_newton_zero(reading, as_sparse):
 
 
 @pytest.mark.parametrize("reading", READINGS)
-def test_a1a_with_the_papers_masks(reading):
-    """The paper's setting on its own data: 10 workers, 4 regions, lambda = 1e-4, even and uneven shards."""
+@pytest.mark.parametrize("scheme", ["iid", "quantity:alpha=1"])
+@pytest.mark.parametrize(("l2", "rtol"), [(0.16, 1e-10), (1e-4, 1e-9)])
+def test_a1a_with_the_papers_masks(reading, scheme, l2, rtol):
+    """The paper's data, workers and regions, even and uneven shards.
+
+    At the paper's lambda [Pi]_mu has a condition number of some 1e6, and two right programs, one sparse and one dense,
+    differ by up to 3e-10 (measured); at a penalty near 1e-3 they agree to 1e-10.
+    """
     data = danl.load_dataset("a1a")
-    for scheme in ("iid", "quantity:alpha=1"):
-        shards = danl.partition(data.X, data.y, workers=10, scheme=scheme, seed=1)
-        problem = danl.Problem(shards, l2=1e-4)
-        rng = np.random.default_rng(0)
-        masks = rng.random((8, 10, 4)) < 0.4
-        groups = np.array_split(np.arange(123), 4)
-        w0 = 0.1 * rng.normal(size=123)
-        ours = iterates(problem, reading, regions=4, policy=Schedule(masks), w0=w0, max_rounds=8)
-        theirs = READINGS[reading](plain(shards), 1e-4, w0, masks, groups, problem.strong_convexity)
-        # [Pi]_mu has a condition number of 1e6 here: roundings differ by that much between two right programs.
-        assert_same(ours, theirs, rtol=1e-8)
+    shards = danl.partition(data.X, data.y, workers=10, scheme=scheme, seed=1)
+    problem = danl.Problem(shards, l2=l2)
+    rng = np.random.default_rng(0)
+    masks = rng.random((8, 10, 4)) < 0.4
+    groups = np.array_split(np.arange(123), 4)
+    w0 = 0.1 * rng.normal(size=123)
+    ours = iterates(problem, reading, regions=4, policy=Schedule(masks), w0=w0, max_rounds=8)
+    theirs = READINGS[reading](plain(shards), l2, w0, masks, groups, problem.strong_convexity)
+    assert_same(ours, theirs, rtol=rtol)
 
 
 def test_measured_masks_are_those_that_were_given():
