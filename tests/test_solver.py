@@ -306,3 +306,13 @@ def test_wrong_arguments(arguments, message):
 def test_a_custom_policys_wrong_mask_is_the_callers_mistake():
     with pytest.raises(danl.InputError, match=r"worker 0 in round 1.*one boolean per region"):
         danl.solve(random_problem(), regions=3, policy=lambda w, worker, round, rng: [0, 2])
+
+
+def test_a_model_that_did_not_move_is_not_measured_again(monkeypatch):
+    """Asking the missing ones again, refused steps and loss-only exchanges cost no pass over the data to record."""
+    problem, calls = random_problem(), []
+    whole = danl.Problem.value_and_gradient
+    monkeypatch.setattr(danl.Problem, "value_and_gradient", lambda *a, **k: calls.append(1) or whole(*a, **k))
+    result = danl.solve(problem, engine=Local(away={1: (0, 5)}), policy=Coverage(psi=1))
+    assert len(calls) <= 1 + np.sum(result.history.column("step_norm") > 0)
+    assert result.history[-1].objective == pytest.approx(problem.objective(result.w), rel=1e-14)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from danl.atomic import written_whole
 from danl.errors import InputError
 from danl.history import History
 
@@ -69,13 +69,6 @@ def plot_histories(histories: Mapping[str, History], path: str | Path, *, title:
         figure.legend(loc="outside lower center", ncols=min(len(histories), 4), frameon=False)
     if title:
         figure.suptitle(title, fontsize=11)
-    path = Path(path)
-    _save(figure, path)
-    return path
-
-
-def _save(figure: Any, path: Path) -> None:
-    """Write beside the target and rename: a run that is stopped leaves no half figure."""
-    partial = path.with_name(f"{path.stem}.partial{path.suffix}")
-    figure.savefig(partial, dpi=150)
-    partial.replace(path)
+    with written_whole(path) as partial:
+        figure.savefig(partial, dpi=150)
+    return Path(path)

@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from danl.atomic import written_whole
 from danl.errors import InputError
 
 COVERAGE = "coverage_"
@@ -107,14 +108,11 @@ class History:
 
     def to_csv(self, path: str | Path) -> None:
         """Write the rows as CSV; floats keep every digit, nan is an empty cell."""
-        path = Path(path)
-        partial = path.with_name(path.name + ".partial")
-        with partial.open("w", newline="", encoding="utf-8") as file:
+        with written_whole(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(self._header())
             for values in self._flat_rows():
                 writer.writerow(["" if _is_nan(value) else value for value in values])
-        partial.replace(path)
 
     @classmethod
     def read_csv(cls, path: str | Path) -> History:

@@ -261,6 +261,7 @@ class _Loop:
         self.w = run.setup.w0  # the newest finite model
         self.record = MaskRecord.start(run.setup.n_workers, run.setup.regions.n_regions)
         self.pruning_error = 0.0
+        self.measured: tuple[Array, Array, float, float] | None = None  # w, weights, objective, gradient norm
         self.history = History()
         self.failures: list[Failure] = []
         self.uncovered = np.zeros(run.setup.regions.n_regions, dtype=np.int64)  # masked rounds a region was left out of
@@ -305,7 +306,7 @@ class _Loop:
         """Ask everyone for the whole gradient at w; the method does not see the replies."""
         begun = time.perf_counter()
         task = GradientTask(len(self.history), self.state.w)
-        exchange = Exchange("check", dict.fromkeys(self.setup.everyone(), task))
+        exchange = self.setup.ask_everyone("check", task)
         replies = self.engine.exchange(exchange)
         answers = of_kind(replies, GradientReply)
         norm = math.inf
@@ -314,6 +315,15 @@ class _Loop:
         self._record(exchange, replies, self.w, time.perf_counter() - begun)
         self.failed_check, self.estimate = self.estimate, math.inf
         return "converged" if norm <= self.setup.tol else None
+
+    def _measure(self, w: Array, weights: Array) -> tuple[float, float]:
+        """Objective and gradient norm at w; a model that did not move is not measured again."""
+        if not self.run.monitor:
+            return math.nan, math.nan
+        if not (self.measured is not None and self.measured[0] is w and self.measured[1] is weights):
+            objective, gradient = self.run.problem.value_and_gradient(w, weights)
+            self.measured = (w, weights, objective, float(np.linalg.norm(gradient)))
+        return self.measured[2], self.measured[3]
 
     def _warn_uncovered(self) -> None:
         longest = int(self.uncovered.max())
@@ -335,12 +345,9 @@ class _Loop:
             self._warn_uncovered()
         self.failures.extend(replies.failures.values())
         up, down = bytes_of(exchange, replies)
-        objective = grad_norm = math.nan
         weights = getattr(self.state, "weights", self.setup.weights)  # fewer workers, another objective
         comparable = reference is not None and np.array_equal(weights, self.setup.weights)
-        if self.run.monitor:
-            objective, gradient = problem.value_and_gradient(w, weights)
-            grad_norm = float(np.linalg.norm(gradient))
+        objective, grad_norm = self._measure(w, weights)
         row = Row(
             exchange=len(self.history),
             kind=exchange.kind,

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -20,6 +21,7 @@ from rich.console import Console
 
 from danl.cli.display import LiveRun
 from danl.data import Dataset, load_dataset, partition
+from danl.data.fetch import digest_and_rows
 from danl.engines import make_engine
 from danl.errors import DanlWarning, InputError, bad_argument
 from danl.methods import make_method
@@ -166,6 +168,11 @@ class Job:
     regions: Regions
     partition: str
     title: str
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the data's text, unpacked where the file is packed; taken once, however many runs are written."""
+        return digest_and_rows(Path(self.data.source))[0]
 
 
 def shares_options(command: Callable[..., int]) -> Callable[..., int]:

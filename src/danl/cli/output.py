@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from danl._version import __version__
+from danl.atomic import written_whole
 from danl.cli.options import Job, RunOptions
 from danl.data import Dataset
-from danl.data.fetch import digest_and_rows
 from danl.errors import InputError
 from danl.figures import plot_histories
 from danl.result import Result
@@ -71,16 +71,14 @@ def write_model(path: Path, result: Result, data: Dataset) -> None:
         arrays["classes"] = np.array([str(label) for label in data.classes])
     if data.feature_names is not None:
         arrays["feature_names"] = np.array(data.feature_names)
-    partial = path.with_name("model.partial.npz")
-    np.savez(partial, **arrays)
-    partial.replace(path)
+    with written_whole(path) as partial:
+        np.savez(partial, **arrays)
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
     """One JSON object, readable."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    with written_whole(path) as partial:
+        partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def describe(options: RunOptions, method: str, job: Job, result: Result) -> dict[str, Any]:
@@ -92,7 +90,7 @@ def describe(options: RunOptions, method: str, job: Job, result: Result) -> dict
         "data": {
             "name": job.data.name,
             "source": job.data.source,
-            "sha256": digest_and_rows(Path(job.data.source))[0],  # of the unpacked text, packed or not
+            "sha256": job.digest,
             "partition": job.partition,
         },
         "settings": settings,

@@ -60,7 +60,7 @@ class Algorithm1:
         options = self.options
         if state.memory is None:  # Phase I, line 1
             task = HessianTask(turn.exchange, state.w, options.batch_size, options.hessian_batch)
-            return Exchange("hessian", dict.fromkeys(setup.everyone(), task))
+            return setup.ask_everyone("hessian", task)
         template = GradientTask(
             turn.exchange,
             state.w,
@@ -80,7 +80,7 @@ class Algorithm1:
         answers = of_kind(replies, HessianReply)
         if len(answers) < setup.n_workers:  # the memory needs a first fragment of everyone
             return replace(state, status="quorum_lost"), Info()
-        mu = setup.strong_convexity if self.options.mu is None else self.options.mu
+        mu = setup.floor(self.options.mu)
         curvature = project(mean_hessian(answers, setup.weights, setup.n_features), mu)
         fragments = np.stack([reply.gradient for reply in answers.values()])
         memory = Memory.fresh(fragments, state.w, setup.regions.n_regions, stamp=state.round)

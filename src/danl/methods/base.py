@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from danl.core.messages import Array, Exchange, Replies
+from danl.core.messages import Array, Exchange, Replies, Task
 from danl.policies.base import PlannedPolicy, Setting, WorkerPolicy
 from danl.regions import IntArray, Regions
 
@@ -47,6 +47,14 @@ class Setup:
     def strong_convexity(self) -> float:
         """What the penalty guarantees: sum_i weight_i penalty_i."""
         return float(self.weights @ self.penalties)
+
+    def floor(self, mu: float | None) -> float:
+        """The projection's floor: the one asked for, or the problem's strong convexity."""
+        return self.strong_convexity if mu is None else mu
+
+    def ask_everyone(self, kind: str, task: Task) -> Exchange:
+        """The same task for all workers."""
+        return Exchange(kind, dict.fromkeys(self.everyone(), task))
 
     def everyone(self) -> range:
         """The numbers of all workers."""

@@ -44,7 +44,7 @@ class DescentState:
 def gradient_exchange(state: DescentState, setup: Setup, turn: Turn, batch_size: int | None) -> Exchange:
     """Ask everyone for the whole gradient at w."""
     task = GradientTask(turn.exchange, state.w, batch_size=batch_size)
-    return Exchange("gradient", dict.fromkeys(setup.everyone(), task))
+    return setup.ask_everyone("gradient", task)
 
 
 def descend(state: DescentState, gradient: Array, setup: Setup, *, exact: bool) -> tuple[DescentState, Info]:
@@ -66,7 +66,7 @@ def hessian_exchange(
 ) -> Exchange:
     """Ask everyone for gradient and Hessian at w."""
     task = HessianTask(turn.exchange, state.w, batch_size, hessian_batch)
-    return Exchange("hessian", dict.fromkeys(setup.everyone(), task))
+    return setup.ask_everyone("hessian", task)
 
 
 def newton_step(
@@ -74,7 +74,7 @@ def newton_step(
 ) -> tuple[DescentState, Info]:
     """Take the projected Hessian as the new metric and step in it."""
     answers = of_kind(replies, HessianReply)
-    floor = setup.strong_convexity if mu is None else mu
+    floor = setup.floor(mu)
     hessian = mean_hessian(answers, setup.weights, setup.n_features)
     if not np.isfinite(hessian).all():
         return replace(state, status="diverged"), Info()

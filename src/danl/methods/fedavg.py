@@ -70,7 +70,7 @@ class FedAvg:
         if state.learning_rate is None:
             return ask_smoothness(setup, turn)
         task = LocalStepsTask(turn.exchange, state.w, self.steps, state.learning_rate, self.batch_size)
-        return Exchange("local-steps", dict.fromkeys(setup.everyone(), task))
+        return setup.ask_everyone("local-steps", task)
 
     def absorb(self, state: FedAvgState, replies: Replies, setup: Setup) -> tuple[FedAvgState, Info]:
         if not replies.received:

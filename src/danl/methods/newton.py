@@ -72,9 +72,9 @@ class Newton:
 
     def plan(self, state: NewtonState, setup: Setup, turn: Turn) -> Exchange:
         if state.searching:
-            return Exchange("loss", dict.fromkeys(setup.everyone(), LossTask(turn.exchange, state.trial)))
+            return setup.ask_everyone("loss", LossTask(turn.exchange, state.trial))
         task = HessianTask(turn.exchange, state.trial, hessian_batch=self.hessian_batch)
-        return Exchange("hessian", dict.fromkeys(setup.everyone(), task))
+        return setup.ask_everyone("hessian", task)
 
     def absorb(self, state: NewtonState, replies: Replies, setup: Setup) -> tuple[NewtonState, Info]:
         if replies.failures:
@@ -94,7 +94,7 @@ class Newton:
             return replace(accepted, status="converged"), info
         if not (np.isfinite(loss) and np.isfinite(info.grad_norm)):
             return replace(accepted, status="diverged"), info
-        mu = setup.strong_convexity if self.mu is None else self.mu
+        mu = setup.floor(self.mu)
         direction = -project(mean_hessian(answers, setup.weights, setup.n_features), mu).solve(gradient)
         slope = float(gradient @ direction)
         if at_rounding(-slope / 2, abs(loss)) and info.grad_norm >= state.grad_norm / 2:

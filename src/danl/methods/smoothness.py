@@ -12,7 +12,7 @@ from danl.methods.base import Setup, Turn
 
 def ask_smoothness(setup: Setup, turn: Turn) -> Exchange:
     """Ask everyone for the Lipschitz constant of the local gradient."""
-    return Exchange("smoothness", dict.fromkeys(setup.everyone(), SmoothnessTask(turn.exchange)))
+    return setup.ask_everyone("smoothness", SmoothnessTask(turn.exchange))
 
 
 def learning_rate_from(replies: Replies, setup: Setup, *, method: str) -> float:
