@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test check bench reproduction docs clean
 
 demo: $(STAMP)  ## the three readings of the algorithm on a1a, and a figure in demo/
 	$(BIN)/danl compare a1a --methods danl,danl-masked,danl-paper --regions 4 --policy coverage:psi=3 \
@@ -20,6 +20,9 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+reproduction: $(STAMP)  ## the paper's figures and claims, into reproduction/ and docs/reproduction*
+	$(BIN)/python -m benchmarks reproduction --docs
 
 docs: $(STAMP)
 	$(BIN)/python -m pytest -q tests/test_docs.py

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks import convergence, readme_table
+from benchmarks import convergence, readme_table, reproduction
 
-BENCHMARKS = {"readme": readme_table.main, "convergence": convergence.main}
+BENCHMARKS = {"readme": readme_table.main, "convergence": convergence.main, "reproduction": reproduction.main}
 
 
 def main() -> int:
@@ -15,6 +15,7 @@ def main() -> int:
         prog="python -m benchmarks",
         description="Measurements that stand in the documents. Without a name: all of them, one after the other.",
         epilog="readme: the table of README.md. convergence: the tables of docs/method.md. "
+        "reproduction: figures and verdicts of docs/reproduction.md. "
         "`python -m benchmarks NAME --help` lists the options of one.",
     )
     parser.add_argument("name", nargs="?", choices=BENCHMARKS, help="which one; default: all")

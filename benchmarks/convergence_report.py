@@ -15,8 +15,6 @@ import scipy
 
 import danl
 
-BEGIN, END = "<!-- convergence:begin -->", "<!-- convergence:end -->"
-
 HEADER = ["runs", "exchanges", "Hessians", "bytes", "ended"]
 
 Rows = list[dict[str, Any]]
@@ -125,11 +123,12 @@ def machine() -> str:
     )
 
 
-def put_between_markers(path: Path, report: str) -> None:
+def put_between_markers(path: Path, report: str, name: str = "convergence") -> None:
     """Replace what stands between the markers of a document."""
     text = path.read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise SystemExit(f"{path}: must have the lines {BEGIN} and {END}, once each")
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    path.write_text(f"{before}{BEGIN}\n\n{report}\n\n{END}{after}", encoding="utf-8")
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise SystemExit(f"{path}: must have the lines {begin} and {end}, once each")
+    before, rest = text.split(begin)
+    after = rest.split(end)[1]
+    path.write_text(f"{before}{begin}\n\n{report}\n\n{end}{after}", encoding="utf-8")

@@ -21,6 +21,7 @@ LAYERS = [
     ["result"],
     ["solver"],
     ["theory", "figures"],
+    ["reproduce"],
     ["cli"],
     ["__main__"],
 ]

@@ -14,6 +14,7 @@ from danl.policies import Coverage, Custom, Full, Magnitude, Random, Schedule, S
         ("full", Full()),
         ("coverage:psi=3", Coverage(3)),
         ("coverage:psi=3,gamma=2,keep=0.1", Coverage(3, 2, 0.1)),
+        ("coverage:psi=3,gamma=2,waits=longest", Coverage(3, 2, waits="longest")),
         ("subset:regions_per_round=1", Subset(1)),
         ("subset:S=2,order=random", Subset(2, "random")),
         ("random:keep=0.5", Random(0.5)),
@@ -68,11 +69,11 @@ def test_a_schedule_from_a_file(tmp_path, monkeypatch, cycle):
         ),
         (
             "coverage:phi=3",
-            "policy='coverage:phi=3': must be coverage with options among psi, gamma, keep; 'phi' is unknown",
+            "policy='coverage:phi=3': must be coverage with options among psi, gamma, keep, waits; 'phi' is unknown",
         ),
         (
             "coverage:psi=1,S=3",
-            "policy='coverage:psi=1,S=3': must be coverage with options among psi, gamma, keep; 'S' is unknown",
+            "policy='coverage:psi=1,S=3': must be coverage with options among psi, gamma, keep, waits; 'S' is unknown",
         ),
         ("full:keep=1", "policy='full:keep=1': must be full without options; 'keep' is unknown"),
         ("coverage", "policy='coverage': must be coverage with psi; try 'coverage:psi=3,gamma=2'"),

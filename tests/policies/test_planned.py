@@ -23,15 +23,30 @@ def test_coverage_alone_is_exact(setting, data):
 @given(setting=settings(max_rounds=200), gamma=st.integers(1, 12), data=st.data())
 def test_gamma_forces_just_what_is_due(setting, gamma, data):
     psi = data.draw(st.integers(1, setting.n_workers))
-    all_masks, staleness = simulate(Coverage(psi, gamma), setting, seed=0, rounds=200)
+    all_masks, staleness = simulate(Coverage(psi, gamma, waits="longest"), setting, seed=0, rounds=200)
     due = staleness[:-1] == gamma
     assert all_masks[1:][due].all()
     np.testing.assert_array_equal(all_masks[1:].sum(axis=1), np.maximum(psi, due.sum(axis=1)))
 
 
-def test_gamma_is_attained():
-    all_masks, _ = simulate(Coverage(1, gamma=3), make_setting(12, [1, 1, 1]), seed=0)
+@pytest.mark.parametrize("waits", ["spread", "longest"])
+def test_gamma_is_attained(waits):
+    all_masks, _ = simulate(Coverage(1, gamma=3, waits=waits), make_setting(12, [1, 1, 1]), seed=0)
     assert measured(all_masks).max_staleness == 3
+
+
+def test_spread_waits_are_uniform():
+    all_masks, staleness = simulate(Coverage(1, gamma=4), make_setting(30, [1], 4000), seed=0, rounds=4000)
+    waits = staleness[:-1][all_masks[1:]]  # 30 workers: psi=1 adds someone with chance (2/3)^30, never
+    np.testing.assert_allclose(np.bincount(waits) / len(waits), 0.2, atol=0.01)
+
+
+def test_spread_waits_come_in_no_bursts():
+    loads = {}
+    for waits in ("spread", "longest"):
+        all_masks, _ = simulate(Coverage(1, gamma=4, waits=waits), make_setting(30, [1]), seed=0, rounds=5)
+        loads[waits] = all_masks.sum(axis=1).max()
+    assert loads["spread"] < 20 < 25 < loads["longest"]
 
 
 def test_coverage_chooses_workers_evenly():
@@ -113,6 +128,10 @@ def test_a_schedule_keeps_its_own_copy():
         (lambda: Coverage(0), "psi=0: must be a whole number of at least 1; try psi=1"),
         (lambda: Coverage(1.5), "psi=1.5: must be a whole number of at least 1; try psi=1"),
         (lambda: Coverage(True), "psi=True: must be a whole number of at least 1; try psi=1"),
+        (
+            lambda: Coverage(1, gamma=2, waits="short"),
+            "waits='short': must be 'spread' or 'longest'; leave it out for 'spread'",
+        ),
         (
             lambda: Coverage(1, gamma=0),
             "gamma=0: must be a whole number of at least 1; leave it out for no bound, or use Full for no staleness",

@@ -32,7 +32,8 @@ def odd_workers(w, worker, round, rng):
 @st.composite
 def coverage(draw, setting):
     gamma = draw(st.one_of(st.none(), st.integers(1, 12)))
-    return Coverage(draw(st.integers(1, setting.n_workers)), gamma, draw(SHARES))
+    waits = draw(st.sampled_from(["spread", "longest"]))
+    return Coverage(draw(st.integers(1, setting.n_workers)), gamma, draw(SHARES), waits)
 
 
 @st.composite

@@ -8,6 +8,7 @@ from danl.cli.certify import certify
 from danl.cli.compare import compare
 from danl.cli.datasets import datasets
 from danl.cli.fit import fit
+from danl.cli.reproduce import reproduce
 
 app = typer.Typer(
     name="danl",
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.command()(fit)
 app.command()(compare)
 app.command()(certify)
+app.command()(reproduce)
 app.add_typer(datasets, name="datasets")
 
 

@@ -1,0 +1,398 @@
+"""The figures of a reproduction, drawn from their data files alone.
+
+    draw_figure      one reading at one penalty: a panel a data set
+    draw_overview    all readings at one penalty: a row a reading, a column a data set
+    draw_penalties   where each reading starts to converge: the final gap of every line at every penalty
+    draw_all         the data and the pictures of some figures
+
+All pictures share their axes, so that they can be compared with each other. Margins are fixed in inches: cheaper than
+letting matplotlib look for them, and the same for every picture. Drawing the same data again gives the same bytes; each
+picture carries the config that made it, so that a picture left over from other settings can be found out.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from danl.atomic import written_whole
+from danl.core.messages import Array
+from danl.errors import InputError
+from danl.figures import COLOURS, FLOOR, MARKERS, STYLES
+from danl.reproduce.curves import (
+    PENALTY_FIGURES,
+    CurveData,
+    PanelData,
+    View,
+    overviews,
+    panels,
+    penalties_view,
+    read_panels,
+    read_runs,
+    slug,
+    views,
+    write_panels,
+)
+from danl.reproduce.runs import FIGURES, PAPER, Plan, Run
+from danl.reproduce.store import Store, code_digest
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CEILING = 1e8
+"""The top of the axis; a line that goes above it for good ends there, with a cross."""
+ROUNDING = 1e-12
+"""A gap below zero by no more than this is rounding, and drawn at the floor; further below it cannot be drawn."""
+WIDTH, DPI = 7.6, 150  # at a page width of 760 pixels, 8 points are 11 pixels
+TITLE, TEXT, SMALL, GREY = 10.5, 9.0, 8.0, "#444444"
+LINE_WIDTHS = (2.6, 1.9, 1.5, 1.1)  # a line below another one shows at its sides
+Panels = tuple[PanelData, ...]
+GREEK = {name: chr(code) for name, code in (("psi", 0x3C8), ("gamma", 0x3B3), ("lambda", 0x3BB), ("alpha", 0x3B1))}
+READS = {
+    "danl-paper": "Algorithm 1 as printed, gradients at the pruned model",
+    "danl-masked": "gradients at w, only what is sent is masked",
+    "danl": "the library's default, memory corrected and steps safeguarded",
+}
+REFERENCES = {"optimum": "F* is the verified optimum", "newton20": "F* is f after 20 Newton steps, as in the paper"}
+
+
+def draw_all(store: Store, plan: Plan, figure_names: Sequence[str], out: Path) -> list[Path]:
+    """Write data and pictures of the named figures into the folder `out`; return the files written.
+
+    The picture of all penalties is drawn when all its runs are there.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    made: dict[View, Panels] = {}
+    read_last: tuple[str, ...] = ()
+    for name in figure_names:
+        for view in views(name, plan):
+            if (key := (name, *view.penalties, *view.readings)) != read_last:
+                runs, read_last = read_runs(store, plan, *key), key  # once for every F*
+            written.append(write_panels(panels(runs, view.against), out / f"{view.name}.csv"))
+            made[view] = read_panels(written[-1])
+            written += draw_figure(view, made[view], plan, out)
+        for view in overviews(name, plan):
+            rows = {reading: made[View(name, (reading,), view.penalties)] for reading in view.readings}
+            written += draw_overview(view, rows, plan, out)
+    others = [run for name in PENALTY_FIGURES if name not in figure_names for run in plan.figure_runs(name)]
+    if set(figure_names) & set(PENALTY_FIGURES) and all(_is_current(store, run) for run in others):
+        written += draw_penalties(_penalty_parts(store, plan, made), plan, out)
+    return written
+
+
+def _is_current(store: Store, run: Run) -> bool:
+    """Whether the run is there, by this code: nobody has looked after runs of figures that were not asked for."""
+    path = store.path(run)
+    return path.exists() and code_digest() in path.read_text(encoding="utf-8")
+
+
+def _penalty_parts(store: Store, plan: Plan, made: Mapping[View, Panels]) -> dict[View, Panels]:
+    parts = {}
+    for view in (view for name in PENALTY_FIGURES for view in views(name, plan) if view.against == "optimum"):
+        key = (view.figure, *view.penalties, *view.readings)
+        parts[view] = made.get(view) or panels(read_runs(store, plan, *key))
+    return parts
+
+
+def draw_figure(view: View, parts: Panels, plan: Plan, out: Path) -> list[Path]:
+    """Draw one reading at one penalty, a panel a data set; return the files, PNG and SVG."""
+    columns = min(len(parts), 2)
+    with _looks():
+        figure, grid = _grid(-(-len(parts) // columns), columns, 2.35, (0.3, 0.66), (0.8, 1.3, 0.15, 1.15))
+        for axes, panel in zip(grid.flat, parts, strict=False):
+            _draw_panel(axes, panel, markersize=4.5, ticks=20)
+            axes.set_title(panel.data, loc="left", fontsize=TEXT, fontweight="bold", pad=18)
+            axes.text(0.0, 1.045, _measured(panel.curves), transform=axes.transAxes, fontsize=SMALL, color=GREY)
+            note = _reference_note(panel.reference)
+            axes.text(0.98, 0.5, note, transform=axes.transAxes, fontsize=SMALL, color=GREY, ha="right", va="center")
+        for axes in grid.flat[len(parts) :]:
+            axes.set_visible(False)
+        reading = view.readings[0]
+        _title(figure, view, f"{reading}: {READS[reading]}")
+        _legend(
+            figure, view, plan, "Legend: what the masks promise. Above each panel: what was measured, in its order."
+        )
+        return _write(figure, view, plan, out)
+
+
+def draw_overview(view: View, rows: Mapping[str, Panels], plan: Plan, out: Path) -> list[Path]:
+    """Draw all readings at one penalty: `rows` has the panels of each; return the files, PNG and SVG."""
+    columns = len(plan.data)
+    with _looks():
+        figure, grid = _grid(len(rows), columns, 1.75, (0.12, 0.16), (0.95, 1.15, 0.15, 1.05))
+        for line, (reading, parts) in zip(grid, rows.items(), strict=True):
+            for axes, panel in zip(line, parts, strict=True):
+                _draw_panel(axes, panel, markersize=3.5, ticks=40)
+            line[0].set_ylabel(reading, fontsize=TEXT, fontweight="bold", labelpad=4)
+        for axes, panel in zip(grid[0], parts, strict=True):
+            axes.set_title(panel.data, fontsize=TEXT, fontweight="bold")
+        _title(figure, view, "rows: three readings of the algorithm")
+        _legend(figure, view, plan)
+        return _write(figure, view, plan, out)
+
+
+def draw_penalties(parts: Mapping[View, Panels], plan: Plan, out: Path) -> list[Path]:
+    """Draw log10 of the final gap of every line, reading, data set and penalty as tables with coloured cells.
+
+    `parts` has the panels against the optimum of every one of `PENALTY_FIGURES`, every reading and penalty.
+    """
+    view = penalties_view(plan)
+    with _looks():
+        figure, grid = _grid(len(view.readings), 1, 1.85, (0.0, 0.38), (1.2, 0.62, 0.15, 1.05))
+        for axes, reading in zip(grid.flat, view.readings, strict=True):
+            columns = [
+                [parts[View(name, (reading,), (penalty,))][place].curves for name in PENALTY_FIGURES]
+                for penalty in view.penalties
+                for place in range(len(plan.data))
+            ]
+            cells = [[curve for figures in column for curve in figures] for column in columns]
+            _draw_table(axes, cells, view, plan)
+            axes.set_title(f"{reading}: {READS[reading]}", loc="left", fontsize=TEXT, fontweight="bold", pad=4)
+        _penalty_heads(figure, grid.flat[0], view, plan)
+        what = f"Where each reading starts to converge: log10 of the gap after {view.config(plan)['rounds']} rounds"
+        figure.suptitle(what, **_at_top(figure, 0.1, fontsize=TITLE, fontweight="bold"))
+        _foot(
+            figure,
+            f"Median over {plan.n_seeds} seeds of f(w) - F*, F* the verified optimum. Dark is good; -16 is rounding.",
+            "x: most seeds diverged; inf: f(w) left every bound. Above the white line: Figure 1; below it: Figure 2.",
+        )
+        return _write(figure, view, plan, out)
+
+
+def config_of(png: Path) -> dict[str, Any]:
+    """Read the config a picture carries: the text chunk named "danl" of a PNG file."""
+    try:
+        for kind, body in _chunks(png.read_bytes()):
+            key, _, text = body.partition(b"\0")
+            if kind == b"tEXt" and key == b"danl":
+                return dict(json.loads(text))
+    except (OSError, ValueError, struct.error) as error:
+        raise InputError(f"{png}: cannot be read as PNG ({error}); give a figure of danl reproduce") from None
+    raise InputError(f"{png}: carries no danl config; give a figure of danl reproduce")
+
+
+def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    place = 8  # after the signature: length, kind, body, checksum
+    while place < len(data):
+        (length,) = struct.unpack_from(">I", data, place)
+        yield data[place + 4 : place + 8], data[place + 8 : place + 8 + length]
+        place += length + 12
+
+
+def _draw_panel(axes: Axes, panel: PanelData, *, markersize: float, ticks: int) -> None:
+    last = len(panel.curves[0].median) - 1
+    for number, curve in enumerate(panel.curves):
+        look = _look(number, markersize)
+        exchanges = np.arange(last + 1)
+        axes.fill_between(
+            exchanges, _drawn(curve.low), _drawn(curve.high), color=look["color"], alpha=0.16, linewidth=0
+        )
+        median = _drawn(curve.median)
+        stop = _leaves(median)
+        step = max(1, last // 8)  # markers of lines that are the same stand side by side
+        start = number * step // len(panel.curves)
+        axes.plot(exchanges[: stop + 1], median[: stop + 1], markevery=(start, step), **look)
+        if curve.diverged or stop < last:
+            cross = {"marker": "x", "markersize": 1.7 * markersize, "markeredgewidth": 2, "color": look["color"]}
+            axes.plot(stop, median[stop], clip_on=False, zorder=5, **cross)
+    axes.set_yscale("log")
+    axes.set_ylim(FLOOR / 4, CEILING)
+    axes.set_yticks([10.0**power for power in range(-16, 9, 4)])
+    axes.set_yticks([], minor=True)
+    axes.set_xticks(range(0, last + 1, ticks))
+    axes.set_xlim(-1, last + 1)
+    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
+
+
+def _look(number: int, markersize: float) -> dict[str, Any]:
+    return {
+        "color": COLOURS[number],
+        "linestyle": STYLES[number],
+        "marker": MARKERS[number],
+        "linewidth": LINE_WIDTHS[number],
+        "markersize": markersize,
+    }
+
+
+def _drawn(values: Sequence[float]) -> Array:
+    """What a log axis can show: rounding at the floor, no more than the ceiling, nan where the gap is below zero."""
+    gaps = np.array(values)
+    return np.where(gaps < -ROUNDING, np.nan, np.clip(gaps, FLOOR, CEILING))
+
+
+def _leaves(values: Array) -> int:
+    """Where the line ends: at the ceiling, once it stays there; else at its end."""
+    inside = np.flatnonzero(~(values >= CEILING))
+    return min(int(inside[-1]) + 1, len(values) - 1) if len(inside) else 0
+
+
+def _draw_table(axes: Axes, cells: Sequence[Sequence[CurveData]], view: View, plan: Plan) -> None:
+    from matplotlib import colormaps
+
+    colours = colormaps["cividis"]
+    power = np.array([[np.log10(np.clip(curve.median[-1], FLOOR, None)) for curve in column] for column in cells]).T
+    axes.imshow(
+        np.minimum(power, np.log10(CEILING)), cmap=colours, vmin=np.log10(FLOOR), vmax=np.log10(CEILING), aspect="auto"
+    )
+    for (row, column), value in np.ndenumerate(power):
+        shade = (value - np.log10(FLOOR)) / np.log10(CEILING / FLOOR)
+        text = f"{value:.0f}".replace("-0", "0") + " x" * cells[column][row].diverged
+        axes.text(
+            column, row, text, ha="center", va="center", fontsize=SMALL, color="black" if shade > 0.5 else "white"
+        )
+    axes.set_yticks(range(len(view.curves)), [_greek(curve.label) for curve in view.curves], fontsize=SMALL)
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    axes.axhline(len(FIGURES[PENALTY_FIGURES[0]].curves) - 0.5, color="white", linewidth=2.5)
+    for number in range(1, len(view.penalties)):
+        axes.axvline(number * len(plan.data) - 0.5, color="white", linewidth=4)
+    axes.spines[:].set_visible(False)
+
+
+def _penalty_heads(figure: Figure, axes: Axes, view: View, plan: Plan) -> None:
+    height = figure.get_figheight()
+    box = axes.get_position()
+    sets = len(plan.data)
+    cell = box.width / (sets * len(view.penalties))
+    for number, penalty in enumerate(view.penalties):
+        middle = box.x0 + cell * sets * (number + 0.5)
+        figure.text(middle, box.y1 + 0.52 / height, _penalty(penalty), ha="center", fontsize=TEXT, fontweight="bold")
+        for place, data in enumerate(plan.data):
+            x = box.x0 + cell * (sets * number + place + 0.5)
+            figure.text(x, box.y1 + 0.3 / height, data, ha="center", fontsize=SMALL)
+
+
+def _measured(curves: Sequence[CurveData]) -> str:
+    """Say what the masks measured where it is not what was promised, in the legend's order."""
+    names = {"psi": f"{GREEK['psi']}*", "S": "S*", "gamma": GREEK["gamma"]}
+    differing = []
+    for name, symbol in names.items():
+        pairs = [(getattr(curve.promised, name), getattr(curve.measured, name)) for curve in curves]
+        if any(promised != measured for promised, measured in pairs):
+            differing.append(f"{symbol} = {', '.join(str(measured) for _, measured in pairs)}")
+    kept = ", ".join(symbol for symbol in names.values() if not any(text.startswith(symbol) for text in differing))
+    if not differing:
+        return "measured as promised"
+    return f"measured {'; '.join(differing)}" + f"; {kept} as promised" * bool(kept)
+
+
+def _reference_note(reference: tuple[float, float]) -> str:
+    low, high = reference
+    if np.isinf(low):
+        return "no gap: 20 Newton steps\nend nowhere finite"
+    if high > ROUNDING:
+        height = "infinitely far" if np.isinf(high) else f"{high:.2g}"
+        return f"20 Newton steps end up to\n{height} above the optimum;\na gap below zero is not drawn"
+    return ""
+
+
+def _penalty(penalty: str) -> str:
+    kind, _, value = slug(penalty).partition("-")
+    paper = " (paper)" if penalty == PAPER else ""
+    return f"{GREEK[kind]} = {value}{paper}"
+
+
+def _penalty_long(penalty: str) -> str:
+    form = {"lambda": f"{GREEK['lambda']}/(2m) |w|²", "alpha": f"{GREEK['alpha']}/2 |w|²"}[penalty.split("=")[0]]
+    return f"penalty {form}, {_penalty(penalty)}"
+
+
+def _greek(text: str) -> str:
+    for name, letter in GREEK.items():
+        text = text.replace(name, letter)
+    return text
+
+
+def _grid(
+    rows: int, columns: int, height: float, between: tuple[float, float], margins: tuple[float, ...]
+) -> tuple[Figure, Any]:
+    """Make a figure of rows x columns panels with shared axes; sizes in inches, margins left, bottom, right and top."""
+    from matplotlib.figure import Figure as Canvas
+
+    left, bottom, right, top = margins
+    tall = top + bottom + rows * height + (rows - 1) * between[1]
+    width = (WIDTH - left - right - (columns - 1) * between[0]) / columns
+    figure = Canvas(figsize=(WIDTH, tall))
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    edges = (left / WIDTH, bottom / tall, 1 - right / WIDTH, 1 - top / tall)
+    figure.subplots_adjust(*edges, wspace=between[0] / width, hspace=between[1] / height)
+    return figure, grid
+
+
+def _at_top(figure: Figure, inches: float, **look: Any) -> dict[str, Any]:
+    return {"x": 0.12 / WIDTH, "y": 1 - inches / figure.get_figheight(), "ha": "left", "va": "top"} | look
+
+
+def _title(figure: Figure, view: View, what: str) -> None:
+    figure.suptitle(_greek(FIGURES[view.figure].title), **_at_top(figure, 0.1, fontsize=TITLE, fontweight="bold"))
+    lines = f"{what}\n{_penalty_long(view.penalties[0])};  {REFERENCES[view.against]}"
+    figure.text(s=lines, **_at_top(figure, 0.34, fontsize=SMALL + 0.5, linespacing=1.35))
+    middle = (figure.subplotpars.top + figure.subplotpars.bottom) / 2
+    figure.supylabel("gap  f(w) - F*", x=0.1 / WIDTH, y=middle, ha="left", fontsize=TEXT)
+
+
+def _legend(figure: Figure, view: View, plan: Plan, *extra: str) -> None:
+    from matplotlib.lines import Line2D
+
+    tall = figure.get_figheight()
+    lowest = 0.4 + 0.15 * len(extra)
+    figure.supxlabel(
+        "communication rounds (exchanges; 0 is the start)", y=(lowest + 0.3) / tall, va="bottom", fontsize=TEXT
+    )
+    handles = [
+        Line2D([], [], label=_greek(curve.label), **_look(number, 5)) for number, curve in enumerate(view.curves)
+    ]
+    figure.legend(
+        handles=handles,
+        loc="lower center",
+        bbox_to_anchor=(0.5, lowest / tall),
+        ncols=len(handles),
+        frameon=False,
+        fontsize=TEXT,
+        handlelength=3.6,
+    )
+    _foot(
+        figure,
+        *extra,
+        f"Line: median of {plan.n_seeds} seeds; band: all of them. Gaps of 1e-16 or less are drawn at 1e-16.",
+        "Cross: most seeds diverged (at the top: left the axis for good). A run that converged keeps its last gap.",
+    )
+
+
+def _foot(figure: Figure, *lines: str) -> None:
+    tall = figure.get_figheight()
+    figure.text(0.12 / WIDTH, 0.08 / tall, "\n".join(lines), fontsize=SMALL, color=GREY, va="bottom", linespacing=1.3)
+
+
+@contextmanager
+def _looks() -> Iterator[None]:
+    """Draw the same whatever the reader's own matplotlib settings are, and with the same ids in SVG."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rc("svg", hashsalt="danl")
+        matplotlib.rc("font", size=SMALL)
+        matplotlib.rc("axes.spines", top=False, right=False)
+        yield
+
+
+def _write(figure: Figure, view: View, plan: Plan, out: Path) -> list[Path]:
+    config = json.dumps(view.config(plan), sort_keys=True)
+    metadata = {
+        ".png": {"Software": None, "danl": config},  # without matplotlib's version
+        ".svg": {"Date": None, "Creator": None, "Description": config},
+    }
+    paths = [out / f"{view.name}{suffix}" for suffix in metadata]
+    for path in paths:
+        with written_whole(path) as partial:
+            figure.savefig(partial, dpi=DPI, metadata=metadata[path.suffix])
+    return paths

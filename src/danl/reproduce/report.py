@@ -1,0 +1,182 @@
+"""What a reproduction says: the verdicts as JSON and as a page, the environment they were made in, and the figures.
+
+    claims.json        the verdicts, for machines
+    claims.md          the verdicts, for people: a table, then each with its rule and its numbers
+    index.md           the figures, the table of verdicts, the open points
+    environment.json   versions, machine, data digests, plan
+
+Everything is made from the stored rows and the verdicts; nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from danl._version import __version__
+from danl.atomic import written_whole
+from danl.reproduce.claims.base import Table, Verdict
+from danl.reproduce.curves import slug
+from danl.reproduce.open_points import OPEN_POINTS
+from danl.reproduce.runs import FIGURES, PAPER, Plan
+from danl.reproduce.store import code_digest
+
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "matplotlib")
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """One JSON object, readable, whole."""
+    with written_whole(path) as partial:
+        partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Text, whole."""
+    with written_whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def environment(plan: Plan, digests: Mapping[str, str]) -> dict[str, Any]:
+    """What the numbers depend on."""
+    return {
+        "danl": __version__,
+        "code_sha256": code_digest(),
+        "plan": asdict(plan) | {"seeds": list(plan.seeds)},
+        "data_sha256": dict(digests),
+        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in LIBRARIES},
+        "machine": {
+            "platform": platform.platform(),
+            "processor": processor(),
+            "cores": os.cpu_count(),
+        },
+    }
+
+
+def processor() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def claims_dictionary(verdicts: Sequence[Verdict], plan: Plan) -> dict[str, Any]:
+    """The verdicts as plain data."""
+    return {"plan": asdict(plan), "verdicts": [asdict(verdict) for verdict in verdicts]}
+
+
+def verdict_from(entry: Mapping[str, Any]) -> Verdict:
+    """A verdict as `claims_dictionary` wrote it."""
+    rows = tuple(tuple(row) for row in entry["numbers"]["rows"])
+    table = Table(tuple(entry["numbers"]["columns"]), rows)
+    return Verdict(**{**entry, "numbers": table, "readings": tuple(entry["readings"])})
+
+
+def claims_page(verdicts: Sequence[Verdict], plan: Plan) -> str:
+    """claims.md."""
+    sections = [verdict_section(verdict) for verdict in verdicts]
+    return "\n".join(["# The paper's claims", "", setting(plan), "", verdict_table(verdicts), "", *sections])
+
+
+def verdict_table(verdicts: Iterable[Verdict]) -> str:
+    """One line a claim."""
+    lines = ["| claim | verdict | why |", "| --- | --- | --- |"]
+    lines += [f"| {cell(each.statement)} | {word(each)} | {cell(each.why)} |" for each in verdicts]
+    return "\n".join(lines)
+
+
+def word(verdict: Verdict) -> str:
+    """The verdict, with the readings it holds for where it does not hold for all."""
+    if verdict.word == "holds for some readings":
+        return f"**holds for** {', '.join(f'`{reading}`' for reading in verdict.readings)}"
+    return f"**{verdict.word}**"
+
+
+def verdict_section(verdict: Verdict) -> str:
+    """One claim with everything that was looked at."""
+    lines = [
+        f"## {verdict.claim}",
+        "",
+        f"{verdict.statement} ({verdict.where})",
+        "",
+        f"- Verdict: {word(verdict)}. {verdict.why}",
+        f"- Run: {verdict.run}",
+        f"- Rule: {verdict.rule}",
+        "",
+        markdown_table(verdict.numbers),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def markdown_table(table: Table) -> str:
+    """A table of numbers."""
+    lines = [table.columns, tuple("---" for _ in table.columns), *table.rows]
+    return "\n".join(f"| {' | '.join(cell(value) for value in line)} |" for line in lines)
+
+
+def cell(value: Any) -> str:
+    """A value in a cell: a dash where it is not known, and nothing that ends the cell early."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else f"{value:.3g}"
+    return str(value).replace("|", "\\|").replace("\n", " ").replace("*", "\\*")
+
+
+def setting(plan: Plan) -> str:
+    """What was run, in a sentence."""
+    return (
+        f"Data sets: {', '.join(plan.data)}. Seeds: {plan.n_seeds}. Penalties: {', '.join(plan.penalties)} "
+        "(lambda is the paper's, lambda/(2m) |w|^2; alpha is on the averaged loss). 10 workers, 4 regions, start: 10 "
+        "rounds of FedAvg, 100 rounds."
+    )
+
+
+def index_page(
+    plan: Plan,
+    figures: Sequence[Path],
+    tables: Sequence[tuple[str, Table]],
+    verdicts: Sequence[Verdict] | None,
+) -> str:
+    """index.md: the figures, their tables and the verdicts of this folder."""
+    lines = ["# Reproduction", "", setting(plan), ""]
+    for name, figure in FIGURES.items():
+        drawn = [path for path in figures if path.suffix == ".png" and belongs(path, name)]
+        if not drawn:
+            continue
+        lines += [f"## {figure.title}", ""]
+        lines += [f"![{path.stem}](figures/{path.name})\n" for path in sorted(drawn, key=order)]
+    if any(path.name == "penalties.png" for path in figures):
+        lines += ["## Where each reading converges", "", "![penalties](figures/penalties.png)", ""]
+    if verdicts is not None:
+        lines += ["## Claims", "", "Rules and numbers: [claims.md](claims.md).", "", verdict_table(verdicts), ""]
+    for title, table in tables:
+        lines += [f"## {title}", "", markdown_table(table), ""]
+    return "\n".join([*lines, "## Differences and open points", "", open_points(), ""])
+
+
+def open_points() -> str:
+    """What the paper leaves open or contradicts, and what we chose."""
+    lines = ["| in the paper | here |", "| --- | --- |"]
+    return "\n".join(lines + [f"| {cell(left)} | {cell(chosen)} |" for left, chosen in OPEN_POINTS])
+
+
+def belongs(path: Path, figure: str) -> bool:
+    """Whether a file is of this figure and not of one whose name begins alike."""
+    longer = [name for name in FIGURES if name != figure and name.startswith(figure)]
+    return path.name.startswith(f"{figure}-") and not any(path.name.startswith(f"{name}-") for name in longer)
+
+
+def order(path: Path) -> tuple[bool, bool, str]:
+    """Overviews first; the paper's penalty before the others."""
+    return "overview" not in path.name, slug(PAPER) not in path.name, path.name

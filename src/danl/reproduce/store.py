@@ -1,0 +1,129 @@
+"""Where the rows are: two files a run, and no run is computed twice.
+
+    runs/<data set>/<name>.csv    the history, one row an exchange
+    runs/<data set>/<name>.json   what was run, how it ended, what it was measured against
+
+The record is written last, so a run whose record is there is whole. A run counts as there when its record says the same
+settings, the same data and the same code; anything else (a torn file, another version) is computed anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from danl.atomic import written_whole
+from danl.core.messages import Array
+from danl.errors import InputError
+from danl.history import History
+from danl.reproduce.runs import Run
+
+NUMERICAL = ("core", "data", "engines", "methods", "policies", "objectives", "problem", "regions", "solver", "theory")
+"""Parts of the package that decide the rows of a run."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One run, as its files tell it."""
+
+    run: Run
+    history: History
+    record: dict[str, Any]
+
+    @property
+    def status(self) -> str:
+        return str(self.record["status"])
+
+    @cached_property
+    def objectives(self) -> Array:
+        """f(w) after 0, 1, 2, ..., `rounds` + 1 exchanges; the first is the start's.
+
+        A run that ended before its time keeps its last value if it converged, and has infinity if it diverged.
+        """
+        values = np.array([self.record["start"]["objective"], *self.history.column("objective")])
+        rest = self.run.rounds + 2 - len(values)
+        end = np.inf if self.status in ("diverged", "quorum_lost") else values[-1]
+        return np.concatenate([values, np.full(max(rest, 0), end)])
+
+    def gaps(self, against: str = "optimum") -> Array:
+        """f(w) - F*, with F* the verified optimum or, ``against="newton20"``, the paper's twenty Newton steps.
+
+        All nan where those twenty steps ended nowhere finite.
+        """
+        best = self.record[against]["objective"]
+        return self.objectives - (np.nan if best is None else best)
+
+    def exchanges_to(self, gap: float) -> float:
+        """Exchanges until the gap is at most `gap` for the first time; infinity where it never is."""
+        below = np.flatnonzero(self.gaps() <= gap)
+        return float(below[0]) if len(below) else np.inf
+
+    def bytes_to(self, gap: float) -> float:
+        """Bytes up and down until then; infinity where it never is."""
+        exchanges = self.exchanges_to(gap)
+        if np.isinf(exchanges):
+            return np.inf
+        return float(self.history.total_bytes()[int(exchanges) - 1]) if exchanges else 0.0
+
+
+class Store:
+    """The folder of a reproduction."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, run: Run) -> Path:
+        """The record's file; the history has the suffix .csv."""
+        return self.root / "runs" / run.data / f"{run.name}.json"
+
+    def has(self, run: Run, digest: str) -> bool:
+        """Whether both files are there, whole, for these data and by this code."""
+        path = self.path(run)
+        if not path.with_suffix(".csv").exists():
+            return False
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        known = (record.get("run"), record.get("data_sha256"), record.get("code_sha256"))
+        return known == (asdict(run), digest, code_digest())
+
+    def write(self, run: Run, history: History, record: dict[str, Any], digest: str) -> None:
+        """Keep a run: the history first, the record last."""
+        path = self.path(run)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        history.to_csv(path.with_suffix(".csv"))
+        whole = {"run": asdict(run), "data_sha256": digest, "code_sha256": code_digest()} | record
+        with written_whole(path) as partial:
+            partial.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    def read(self, run: Run) -> Stored:
+        """The run's history and record."""
+        path = self.path(run)
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{path}: cannot be read ({error}); run danl reproduce again, it fills what is missing"
+            ) from None
+        return Stored(run, History.read_csv(path.with_suffix(".csv")), record)
+
+
+@lru_cache
+def code_digest() -> str:
+    """A digest of the source that decides the rows: results of other code are not taken for results of this one."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    own = [package / "reproduce" / "execute.py"]
+    sources = [
+        path for path in package.rglob("*.py") if path.relative_to(package).parts[0].removesuffix(".py") in NUMERICAL
+    ]
+    for path in sorted([*sources, *own]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,95 @@
+"""Tables beside the figures: how the runs ended, what their masks came to, and which F* the gaps are measured against."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+
+from danl.reproduce.claims.base import Reader, Table
+from danl.reproduce.runs import FIGURES, Plan
+
+MEASURES = (("psi*", "min_coverage"), ("S*", "min_trained"), ("gamma", "max_staleness"))
+REACHED = 1e-8
+
+
+def endings(plan: Plan, figure: str, read: Reader) -> Table:
+    """For each reading, mask setting and penalty: the median gap at the end, for each data set."""
+    rows = []
+    for reading, curve in product(FIGURES[figure].readings, FIGURES[figure].curves):
+        for penalty in plan.penalties:
+            cells = []
+            for data in plan.data:
+                stored = [read(run) for run in plan.curve_runs(data, penalty, reading, curve)]
+                gap = float(np.median([each.gaps()[-1] for each in stored]))
+                diverged = Counter(each.status for each in stored)["diverged"]
+                cells.append(shown_gap(gap) + (f", {diverged} of {len(stored)} diverged" if diverged else ""))
+            rows.append((f"`{reading}`", curve.label, penalty, *cells))
+    return Table(("reading", "masks", "penalty", *plan.data), tuple(rows))
+
+
+def masks(plan: Plan, figure: str, read: Reader) -> Table:
+    """What the masks were promised to satisfy, and what was measured over all data sets, penalties and seeds.
+
+    `danl` stops when it has converged, so its masks have fewer rounds in which to be at their worst.
+    """
+    rows = []
+    for reading, curve in product(FIGURES[figure].readings, FIGURES[figure].curves):
+        records = [
+            read(run).record
+            for data, penalty in product(plan.data, plan.penalties)
+            for run in plan.curve_runs(data, penalty, reading, curve)
+        ]
+        cells = [f"`{reading}`", f"`{curve.policy}`"]
+        for _, name in MEASURES:
+            promised = {record["promised"][name] for record in records}
+            cells.append(", ".join("-" if value is None else str(value) for value in sorted(promised, key=str)))
+            measured = sorted({record["summary"][name] for record in records})
+            cells.append(str(measured[0]) if len(measured) == 1 else f"{measured[0]} to {measured[-1]}")
+        rows.append(tuple(cells))
+    columns = [column for name, _ in MEASURES for column in (f"{name} promised", "measured")]
+    return Table(("reading", "policy", *columns), tuple(rows))
+
+
+def optima(plan: Plan, read: Reader) -> Table:
+    """The verified optimum, and what twenty undamped Newton steps from the start make of it."""
+    rows = []
+    for data, penalty in product(plan.data, plan.penalties):
+        curve = FIGURES["fig1"].curves[1]
+        stored = [read(run) for run in plan.curve_runs(data, penalty, "danl", curve)]
+        worst = max(each.record["optimum"]["grad_norm"] for each in stored)
+        excess = [each.record["newton20"]["objective"] for each in stored]
+        above = [
+            None if value is None else value - each.record["optimum"]["objective"]
+            for value, each in zip(excess, stored, strict=True)
+        ]
+        known = [value for value in above if value is not None]
+        missed = sum(value is None or value > REACHED for value in above)
+        most = shown_gap(max(known)) if known else "-"
+        rows.append((data, penalty, f"{worst:.1e}", most, f"{missed} of {len(stored)}"))
+    columns = (
+        "data",
+        "penalty",
+        "gradient norm at w*, worst",
+        "f after 20 Newton steps - f(w*), worst",
+        f"seeds more than {REACHED:.0e} off",
+    )
+    return Table(columns, tuple(rows))
+
+
+def shown_gap(gap: float) -> str:
+    """A gap for a cell: rounding is called so, infinity is a run that left."""
+    if np.isinf(gap):
+        return "left"
+    return "below 1e-15" if gap < 1e-15 else f"{gap:.0e}"
+
+
+def all_tables(plan: Plan, figures: Sequence[str], read: Reader) -> list[tuple[str, Table]]:
+    """Every table for these figures, with its title."""
+    made = [(f"Median gap at the end: {FIGURES[name].title}", endings(plan, name, read)) for name in figures]
+    made += [(f"Masks, promised and measured: {FIGURES[name].title}", masks(plan, name, read)) for name in figures]
+    if "fig1" in figures:
+        made.append(("F* both ways", optima(plan, read)))
+    return made
