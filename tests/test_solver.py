@@ -316,3 +316,10 @@ def test_a_model_that_did_not_move_is_not_measured_again(monkeypatch):
     result = danl.solve(problem, engine=Local(away={1: (0, 5)}), policy=Coverage(psi=1))
     assert len(calls) <= 1 + np.sum(result.history.column("step_norm") > 0)
     assert result.history[-1].objective == pytest.approx(problem.objective(result.w), rel=1e-14)
+
+
+def test_the_start_is_made_whole_however_few_rounds_the_run_has():
+    problem = random_problem()
+    starts = [danl.solve(problem, w0="fedavg:rounds=5", max_rounds=rounds).start for rounds in (0, 20)]
+    np.testing.assert_array_equal(starts[0].w, starts[1].w)
+    assert len(starts[0].history) == 6  # the smoothness constants, then five averages

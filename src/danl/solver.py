@@ -44,6 +44,8 @@ BLOWN_UP = 1e12
 """Stop as diverged when the objective is this many times 1 + |f(w0)|: nothing comes back from there."""
 ENDED_WORSE = 10.0
 """Call a run that used up its rounds diverged when it ends this many times above 1 + |f(w0)|."""
+START_ROUNDS = 1_000_000
+"""A method that makes the start ends by its own rounds, however few the run after it may have."""
 CHECK_AGAIN = 0.1
 """After a check that failed, wait until the estimate has fallen to this share before asking the workers again."""
 
@@ -116,11 +118,10 @@ def solve(
     warn_if_too_large(problem.n_features)
     start = None
     if w0 is not None and not isinstance(w0, np.ndarray | list | tuple):
-        start = _run(
-            replace(run, method=_start_method(w0), reference=None, setup=replace(run.setup, tol=0.0)),
-            engine,
-            callback=None,
-        )
+        maker = _start_method(w0)
+        setting = replace(run.setup.setting, max_rounds=START_ROUNDS)
+        setup = replace(run.setup, tol=0.0, setting=setting)
+        start = _run(replace(run, method=maker, reference=None, setup=setup), engine, callback=None)
         if start.status not in ("max_rounds", "converged"):
             return replace(start, start=start)
         w0 = start.w

@@ -119,7 +119,7 @@ def prepared(key: tuple[Any, ...]) -> tuple[Problem, Reference]:
         X = X.multiply(10.0**exponents).tocsr()
     shards = partition(X, data.y, workers=workers, scheme=scheme, seed=seed)
     kind, value = penalty.split("=")
-    problem = Problem(shards, **{{"lambda": "l2", "alpha": "alpha"}[kind]: float(value)})
+    problem = Problem(shards, l2=float(value)) if kind == "lambda" else Problem(shards, alpha=float(value))
     return problem, reference_optimum(problem)
 
 

@@ -1,4 +1,4 @@
-"""Tables beside the figures: how the runs ended, what their masks came to, and which F* the gaps are measured against."""
+"""Tables beside the figures: how the runs ended, what their masks came to, and which F* the gaps are against."""
 
 from __future__ import annotations
 

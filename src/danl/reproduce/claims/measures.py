@@ -1,0 +1,115 @@
+"""What is measured on one run, and what is made of its repetitions: speed, progress, the line through the falling part.
+
+Every claim that compares runs uses these, so that "faster" and "converges" mean the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from danl.core.messages import Array
+from danl.reproduce.claims.base import Reader
+from danl.reproduce.runs import Run
+from danl.reproduce.store import Stored
+
+FLOOR, CEILING = 1e-12, 1e6
+"""Gaps are clipped to these: below is rounding, above is gone."""
+EXCHANGES = 100
+AHEAD = 0.1
+"""Decades by which a score must be lower to count as faster."""
+CONVERGED = 1e-6
+"""A run that gets to this gap and stays there converges, for the claims that ask whether it does."""
+SOLVED = 1e-8
+"""The gap at which a problem counts as solved."""
+
+SCORE_RULE = (
+    f"The score of a run is the mean over exchanges 1 to {EXCHANGES} of log10(gap), the gap clipped to "
+    f"[{FLOOR:.0e}, {CEILING:.0e}]; medians are over seeds. A is faster than B on a data set at a penalty if its "
+    f"median score is lower by at least {AHEAD} decades, and A's median gap at the end is below that at the start: "
+    "the better of two runs that both lead away from the optimum is not fast."
+)
+
+
+def clipped(stored: Stored) -> Array:
+    """Gaps after 0, 1, 2, ... exchanges, clipped; what is no number counts as gone."""
+    return np.clip(np.nan_to_num(stored.gaps(), nan=CEILING, posinf=CEILING), FLOOR, CEILING)
+
+
+def exchanges_to(stored: Stored, gap: float) -> float:
+    """Exchanges until the gap is at most `gap` for good; infinity where the run does not end there.
+
+    For good: raw memory often touches a small gap in Phase I and leaves it again.
+    """
+    above = np.flatnonzero(~(stored.gaps() <= gap))
+    if not len(above):
+        return 0.0
+    return float(above[-1] + 1) if above[-1] + 1 < len(stored.gaps()) else np.inf
+
+
+def score(stored: Stored) -> float:
+    """Mean log10 gap over the exchanges 1 to 100: lower is faster."""
+    return float(np.mean(np.log10(clipped(stored)[1 : EXCHANGES + 1])))
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Repetitions of one run with other seeds: medians."""
+
+    score: float
+    start: float
+    end: float
+    converging: float
+    """Share of the runs that get to a gap of 1e-6 and stay there."""
+
+    @property
+    def improves(self) -> bool:
+        """Whether it ends below where it started."""
+        return self.end < self.start
+
+    @classmethod
+    def of(cls, runs: Iterable[Run], read: Reader) -> Repeated:
+        """Read the runs and take medians."""
+        stored = [read(run) for run in runs]
+        gaps = [clipped(each) for each in stored]
+        return cls(
+            score=float(np.median([score(each) for each in stored])),
+            start=float(np.median([each[0] for each in gaps])),
+            end=float(np.median([each[-1] for each in gaps])),
+            converging=float(np.mean([exchanges_to(each, CONVERGED) < np.inf for each in stored])),
+        )
+
+
+def most(flags: Iterable[bool]) -> bool:
+    """Whether more than half are true."""
+    listed = list(flags)
+    return 2 * sum(listed) > len(listed)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A straight line through log10 gap over exchanges, from the peak to the floor."""
+
+    slope: float
+    """Decades an exchange; nan where there are fewer than three points."""
+    r_squared: float
+    end: float
+    """The gap at the run's end."""
+
+
+def falling_line(stored: Stored) -> Line:
+    """Least squares from the largest gap to the first one at the floor, or to the end."""
+    gaps = clipped(stored)
+    peak = int(np.argmax(gaps))
+    tail = gaps[peak:]
+    at_floor = np.flatnonzero(tail <= FLOOR)
+    tail = np.log10(tail[: at_floor[0] + 1] if len(at_floor) else tail)
+    end = float(gaps[-1])
+    if len(tail) < 3 or np.ptp(tail) == 0:
+        return Line(np.nan, np.nan, end)
+    t = np.arange(len(tail))
+    slope, intercept = np.polyfit(t, tail, 1)
+    residual = tail - (slope * t + intercept)
+    return Line(float(slope), float(1 - np.sum(residual**2) / np.sum((tail - tail.mean()) ** 2)), end)
