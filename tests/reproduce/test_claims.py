@@ -239,7 +239,7 @@ THRESHOLDS = {
     "independent-of-condition-number": ["1e-06", "100 rounds", "at most 2 times"],
     "less-sensitive-than-first-order": ["1e-06", "100 rounds", "at most 0.5 times"],
     "no-tuning": ["95%", "1e-08", "100 rounds"],
-    "fewer-bytes-than-first-order": ["1e-04", "1e-08", "400 rounds", "75%"],
+    "fewer-bytes-than-first-order": ["1e-04", "1e-08", "350 rounds", "75%"],
     "hessian-once": ["1e-08", "1 exchange", "more than half", "75%"],
     "robust-to-heterogeneity": ["1e-06", "100 rounds", "at most 2 times", "75%"],
 }

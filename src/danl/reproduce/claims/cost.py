@@ -13,7 +13,7 @@ from danl.reproduce.runs import MILD, PAPER, READINGS, Plan, Run
 from danl.reproduce.store import Stored
 
 GAPS = (1e-4, SOLVED)
-ROUNDS = 400
+ROUNDS = 350
 """Of a first-order method: more bytes than the readings spend in the runs they are compared with."""
 POLICY = "coverage:psi=3"
 
