@@ -1,5 +1,6 @@
 """The documents: links lead somewhere, examples run, commands work, and nothing of one machine is in a file."""
 
+import json
 import os
 import re
 import shlex
@@ -155,7 +156,8 @@ def check_command(command, where, monkeypatch, capfd):
 def test_options_in_tables_exist(capfd, monkeypatch):
     """Every --option that docs/command-line.md names is one of some command."""
     monkeypatch.setenv("COLUMNS", "200")
-    helps = "".join(run_danl([name, "--help"], capfd)[1] for name in ("fit", "compare", "certify", "datasets"))
+    names = ("fit", "compare", "certify", "reproduce", "datasets")
+    helps = "".join(run_danl([name, "--help"], capfd)[1] for name in names)
     helps += run_danl(["--help"], capfd)[1]
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", (ROOT / "docs" / "command-line.md").read_text("utf-8")))
     assert named - set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", helps)) == set()
@@ -211,3 +213,35 @@ def test_the_patterns_find_what_they_are_for():
     assert HOMES.search(os.sep.join(("", "home", "ann", "x")))
     assert HOSTS.search("https://" + ".".join(("files", "pythonhosted", "org")))
     assert not HOMES.search("docs/work/x and https://example.org/home/x")
+
+
+def test_the_figures_of_the_reproduction_were_made_with_what_is_run_today():
+    """Every committed figure carries the settings of the full plan: a change to them asks for new figures."""
+    from danl.reproduce.curves import overviews, penalties_view, views
+    from danl.reproduce.drawing import config_of
+    from danl.reproduce.runs import FIGURES, Plan
+
+    plan, folder = Plan(), ROOT / "docs" / "reproduction"
+    made = [view for name in FIGURES for view in (*views(name, plan), *overviews(name, plan))]
+    expected = {view.name: view.config(plan) for view in (*made, penalties_view(plan))}
+    shown = sorted(folder.glob("*.png"))
+    assert len(shown) >= 10
+    for path in shown:
+        assert config_of(path) == expected[path.stem], f"{path.name}: make reproduction"
+        assert f"(reproduction/{path.name})" in (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+
+
+def test_the_verdicts_in_the_document_are_those_of_the_rows():
+    from benchmarks.reproduction import DOCUMENT, KEPT, section
+
+    from danl.reproduce import report
+    from danl.reproduce.claims import CLAIMS
+
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert section(KEPT) in text
+    assert report.open_points() in text
+    judged = [
+        verdict.claim
+        for verdict in map(report.verdict_from, json.loads((KEPT / "claims.json").read_text())["verdicts"])
+    ]
+    assert judged == [claim.name for claim in CLAIMS]

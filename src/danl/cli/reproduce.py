@@ -80,7 +80,7 @@ def reproduce(
     runs = needed(plan, chosen, out)
     count, missing = len(runs.runs), len(runs.missing)
     screen.print(f"{count} runs, {count - missing} of them there already, in {out}", soft_wrap=True)
-    with progress_of(screen, missing, quiet=quiet) as progress:
+    with progress_of(screen, runs.rounds, quiet=quiet) as progress:
         made = make(plan, chosen, out, processes=processes, progress=progress, waiting=waiting(screen, quiet=quiet))
     if made is None:
         print(f"interrupted: what is done is kept in {out}; the same command goes on from there", file=sys.stderr)
@@ -153,7 +153,7 @@ def progress_of(screen: Console, total: int, *, quiet: bool) -> Iterator[Callabl
         yield PlainProgress(screen, total)
     else:
         columns = (
-            TextColumn("runs"),
+            TextColumn("rounds"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -161,7 +161,7 @@ def progress_of(screen: Console, total: int, *, quiet: bool) -> Iterator[Callabl
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=screen, transient=True) as bar:
-            task = bar.add_task("runs", total=total)
+            task = bar.add_task("rounds", total=total)
 
             def tell(done: int) -> None:
                 bar.update(task, completed=done)
@@ -183,7 +183,7 @@ class PlainProgress:
             return
         self._told = now
         left = (now - self._begun) / done * (self._total - done)
-        self._screen.print(f"{done} of {self._total} runs, about {left:.0f} s left")
+        self._screen.print(f"{done} of {self._total} rounds, about {left:.0f} s left")
 
 
 def waiting(screen: Console, *, quiet: bool) -> Callable[[str], AbstractContextManager[object]]:
@@ -198,6 +198,6 @@ def verdicts_table(verdicts: Sequence[Verdict]) -> Table:
     table.add_column("verdict", overflow="fold")
     for verdict in verdicts:
         some = verdict.word == "holds for some readings"
-        words = f"holds for {', '.join(verdict.readings)}" if some else verdict.word
+        words = f"holds for {'; '.join(verdict.readings)}" if some else verdict.word
         table.add_row(verdict.claim, Text(words, style=STYLES[verdict.word]))
     return table

@@ -34,6 +34,11 @@ class Needed:
     runs: tuple[Run, ...]
     missing: tuple[Run, ...]
 
+    @property
+    def rounds(self) -> int:
+        """Rounds that have to be done."""
+        return sum(run.rounds for run in self.missing)
+
 
 @dataclass(frozen=True)
 class Made:
@@ -74,7 +79,7 @@ def make(
     processes : int, optional
         Runs at the same time. Default: one a core.
     progress : callable
-        Told how many of the missing runs are done.
+        Told how many rounds of the missing runs are done.
     waiting : callable
         Makes the context in which a step that takes a moment runs, from what the step does.
 

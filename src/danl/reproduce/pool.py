@@ -21,7 +21,7 @@ from danl.reproduce.runs import Run
 from danl.reproduce.store import Store
 
 POLL_SECONDS = 0.25
-_shared: dict[str, Any] = {}  # in a child: the event that says stop, the counter of runs done
+_shared: dict[str, Any] = {}  # in a child: the event that says stop, the counter of rounds done
 
 
 def missing_runs(store: Store, runs: Iterable[Run]) -> list[Run]:
@@ -30,7 +30,10 @@ def missing_runs(store: Store, runs: Iterable[Run]) -> list[Run]:
 
 
 def complete(store: Store, runs: list[Run], *, processes: int, progress: Callable[[int], object]) -> bool:
-    """Do the runs and keep them; `progress` is told how many are done. False if somebody pressed Ctrl-C."""
+    """Do the runs and keep them; `progress` is told how many rounds are done. False if somebody pressed Ctrl-C.
+
+    Rounds, because runs differ: what is left takes about as long as its rounds.
+    """
     batches = _batches(runs)
     # spawn: a forked child of a process with BLAS threads can hang.
     context = multiprocessing.get_context("spawn")
@@ -84,4 +87,4 @@ def _do(root: Path, batch: list[Run]) -> None:
         history, record = execute(run)
         store.write(run, history, record, digest(run.data))
         with _shared["done"].get_lock():
-            _shared["done"].value += 1
+            _shared["done"].value += run.rounds

@@ -97,7 +97,7 @@ def verdict_table(verdicts: Iterable[Verdict]) -> str:
 def word(verdict: Verdict) -> str:
     """The verdict, with the readings it holds for where it does not hold for all."""
     if verdict.word == "holds for some readings":
-        return f"**holds for** {', '.join(f'`{reading}`' for reading in verdict.readings)}"
+        return f"**holds for** {cell('; '.join(verdict.readings))}"
     return f"**{verdict.word}**"
 
 
