@@ -13,6 +13,14 @@ import pytest
 from danl.__main__ import main
 
 TIMEOUT = 60.0  # seconds that any wait may take
+# The command line of a process that hears Ctrl-C: a shell that runs tests in the background ignores it, and children
+# inherit that.
+LISTENING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from danl.__main__ import main
+main()
+"""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pytest
 import danl
 from danl.cli.display import LiveRun, console
 from danl.data.registry import REGISTRY
-from tests.cli.shell import TIMEOUT, contents, run, run_process
+from tests.cli.shell import LISTENING, TIMEOUT, contents, run, run_process
 
 KEYS = {
     "status",
@@ -290,14 +290,6 @@ def test_a_warning_is_one_line(capsys, tmp_path):
 
 
 # A shell that starts the tests in the background tells its children to ignore Ctrl-C; this one listens again.
-LISTENING = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from danl.__main__ import main
-main()
-"""
-
-
 def wait_for(text, master, received, until):
     """Read the terminal until the text shows."""
     while text not in received:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.cli.shell import TIMEOUT, contents, run, run_process
+from tests.cli.shell import LISTENING, TIMEOUT, contents, run, run_process
 
 SMALL = ("--quick", "--seeds", "1")
 """What --quick does, with one seed."""
@@ -90,11 +90,9 @@ def test_what_is_there_is_not_computed_again(made, capsys):
 
 def test_ctrl_c_keeps_what_is_done_and_the_command_goes_on(tmp_path):
     out = tmp_path / "out"
-    words = [sys.executable, "-m", "danl", "reproduce", "fig1", *SMALL, "--out", str(out), "--processes", "1", "--json"]
-    # A shell that runs tests in the background ignores SIGINT, and children inherit that.
-    code = "import signal, sys, runpy; signal.signal(signal.SIGINT, signal.default_int_handler); sys.argv = sys.argv[1:]; runpy.run_module('danl', run_name='__main__')"
+    words = ["reproduce", "fig1", *SMALL, "--out", str(out), "--processes", "1", "--json"]
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *words[2:]], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", LISTENING, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + TIMEOUT
     while not list(out.rglob("*.json"))[2:] and process.poll() is None and time.monotonic() < deadline:
@@ -107,7 +105,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_command_goes_on(tmp_path):
     assert "Traceback" not in stderr
     assert not list(out.rglob("*.partial*"))
     done = len(list((out / "runs").rglob("*.json")))
-    again = run_process(*words[3:], python=(), cwd=tmp_path)
+    again = run_process(*words)
     assert again.status == 0, again.err
     assert again.json["computed"] == again.json["runs"] - done
 
