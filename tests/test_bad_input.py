@@ -270,7 +270,7 @@ NAMES = [
     ("--policy coverage", "policy='coverage': must be coverage with psi; try 'coverage:psi=3,gamma=2'"),
     (
         "--policy coverage:psy=3",
-        "policy='coverage:psy=3': must be coverage with options among psi, gamma, keep; 'psy' is unknown",
+        "policy='coverage:psy=3': must be coverage with options among psi, gamma, keep, waits; 'psy' is unknown",
     ),
     ("--engine lcal", "engine='lcal': must be one of local"),
     ("--loss logit", "loss='logit': must be one of logistic, squared, poisson, squared_hinge"),

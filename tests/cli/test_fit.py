@@ -69,7 +69,16 @@ def test_newton_reaches_the_optimum(capsys):
 
 
 def test_one_object_on_standard_output_as_a_process():
-    words = ("--method", "danl-masked", "--policy", "coverage:psi=3,gamma=2", "--reference", "--json")
+    words = (
+        "--method",
+        "danl-masked",
+        "--policy",
+        "coverage:psi=3,gamma=2",
+        "--alpha",
+        "1e-3",
+        "--reference",
+        "--json",
+    )
     ended = run_process("fit", "a1a", "--rounds", "3", *words)
     assert ended.status == 0
     report = ended.json
