@@ -19,6 +19,7 @@ LAYERS = [
     ["core", "warn"],
     ["methods", "engines", "history"],
     ["result"],
+    ["loop"],
     ["solver"],
     ["theory", "figures"],
     ["reproduce"],

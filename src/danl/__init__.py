@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from danl.policies import Profile
     from danl.problem import Problem
     from danl.regions import Regions
-    from danl.result import Result
-    from danl.solver import Reference, reference_optimum, solve
+    from danl.result import Reference, Result
+    from danl.solver import reference_optimum, solve
     from danl.theory import Certificate, certify
 
 _HOMES = {
@@ -41,7 +41,7 @@ _HOMES = {
     "InputError": "danl.errors",
     "Problem": "danl.problem",
     "Profile": "danl.policies",
-    "Reference": "danl.solver",
+    "Reference": "danl.result",
     "Regions": "danl.regions",
     "Result": "danl.result",
     "Row": "danl.history",

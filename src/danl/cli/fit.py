@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from danl.cli.display import console, human_bytes, number, summary_table
 from danl.cli.options import RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
 from danl.cli.output import check_out, describe, write_run
-from danl.result import Result
-from danl.solver import DEFAULT_METHOD, Reference
+from danl.result import Reference, Result
+from danl.solver import DEFAULT_METHOD
 
 EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130}
 

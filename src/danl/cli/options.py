@@ -29,8 +29,8 @@ from danl.objectives import make_loss
 from danl.policies import make_policy
 from danl.problem import Problem
 from danl.regions import Regions
-from danl.result import Result
-from danl.solver import DEFAULT_REGIONS, Reference, reference_optimum, solve
+from danl.result import Reference, Result
+from danl.solver import DEFAULT_REGIONS, reference_optimum, solve
 from danl.spec import parse_spec
 
 PANELS = DATA, PROBLEM, RUN, OUTPUT = "Data", "Problem", "Run", "Output"
