@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import danl
 from danl import loop
 from danl.core.messages import Failure, Replies
 from danl.engines import Local
@@ -20,7 +21,7 @@ def iterates(problem, method, *, w0=None, **arguments):
 
     original, loop.Loop = loop.Loop, Watched
     try:
-        solver.solve(problem, method=method, w0=w0, tol=0.0, **arguments)
+        danl.solve(problem, method=method, w0=w0, tol=0.0, **arguments)
     finally:
         loop.Loop = original
     return models
