@@ -12,9 +12,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -57,15 +57,31 @@ class Run:
     entries_per_row: Array = field(default_factory=lambda: np.zeros(0))
 
 
-def go_through(run: Run, engine: Engine, callback: Callable[[Row], object] | None) -> Result:
-    """Go through the exchanges on an engine, opened for this run."""
+class Saver(Protocol):
+    """Something that keeps what a run carries."""
+
+    def save(self, carried: Mapping[str, Any], *, last: bool) -> None: ...
+
+
+def go_through(
+    run: Run,
+    engine: Engine,
+    callback: Callable[[Row], object] | None,
+    saver: Saver | None = None,
+    carried: Mapping[str, Any] | None = None,
+) -> Result:
+    """Go through the exchanges on an engine, opened for this run; `carried` is where an earlier process stopped."""
     policy = run.setup.policy if run.setup.policy.side == "worker" else None
     engine.open(run.problem, regions=run.setup.regions, policy=policy, seed=run.setup.seed)
     loop = Loop(run, engine)
+    if carried is not None:
+        loop.restore(carried)
     try:
-        status = loop.go(callback)
+        status = loop.go(callback, saver)
     except KeyboardInterrupt:
         status = "interrupted"
+        if saver is not None:
+            saver.save(loop.carried, last=True)
     return Result(
         w=loop.w,
         status=status,
@@ -94,6 +110,7 @@ class Loop:
         self.dropped = 0
         self.shut_out: dict[int, Failure] = {}  # workers that refused, or whose reply was invalid
         self.shut_out_notes: list[str] = []
+        self.carried: dict[str, Any] = {}  # of the newest exchange that was recorded
         self.uncovered = np.zeros(run.setup.regions.n_regions, dtype=np.int64)  # masked rounds a region was left out of
         self.estimate = math.inf  # of the gradient norm, where the method has only that
         self.failed_check = math.inf  # the estimate at the last check that failed
@@ -104,17 +121,47 @@ class Loop:
         if math.isinf(self.ceiling) and run.monitor:
             raise InputError("w0: the objective is infinite there; start nearer to zero, or leave it out for zeros")
 
-    def go(self, callback: Callable[[Row], object] | None) -> Status:
+    def go(self, callback: Callable[[Row], object] | None, saver: Saver | None = None) -> Status:
         """Exchange until there is a status."""
         status: Status | None = None
         while status is None and len(self.history) <= self.setup.setting.max_rounds:
             status = self._check() if self._check_due() else self._exchange()
+            self.carried = self._carried()
+            if saver is not None:
+                saver.save(self.carried, last=status is not None)
             if callback is not None:
                 callback(self.history[-1])
         if status in (None, "max_rounds"):
             worse = len(self.history) > 0 and self.history[-1].objective > ENDED_WORSE * self.ceiling
             return "diverged" if worse else "max_rounds"
         return status
+
+    def _carried(self) -> dict[str, Any]:
+        """What the run would go on from: plain data, none of it changed in place afterwards."""
+        return {
+            "state": self.state,
+            "w": self.w,
+            "record": self.record,
+            "pruning_error": self.pruning_error,
+            "rows": len(self.history),
+            "failures": tuple(self.failures),
+            "dropped": self.dropped,
+            "shut_out": dict(self.shut_out),
+            "shut_out_notes": tuple(self.shut_out_notes),
+            "uncovered": self.uncovered,
+            "estimate": self.estimate,
+            "failed_check": self.failed_check,
+            "history": self.history,
+        }
+
+    def restore(self, carried: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.state, self.w, self.record = carried["state"], carried["w"], carried["record"]
+        self.pruning_error, self.uncovered = carried["pruning_error"], carried["uncovered"]
+        self.history, self.failures = carried["history"], list(carried["failures"])
+        self.dropped, self.shut_out = carried["dropped"], dict(carried["shut_out"])
+        self.shut_out_notes = list(carried["shut_out_notes"])
+        self.estimate, self.failed_check = carried["estimate"], carried["failed_check"]
 
     def _exchange(self) -> Status | None:
         """Steps 1 to 5 of the loop."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from danl.checkpoint import Checkpoints
 from danl.core.border import Border, Guards
 from danl.core.messages import Array
 from danl.engines import Engine, make_engine
@@ -20,7 +22,8 @@ from danl.policies import Policy, Profile, ResourceAware, Setting, make_policy
 from danl.problem import Problem, RemoteProblem
 from danl.regions import Regions
 from danl.result import Reference, Result
-from danl.warn import warn_if_separated, warn_if_too_large
+from danl.resume import Keeper, fingerprint, make_checkpoints, take_up
+from danl.warn import warn, warn_if_separated, warn_if_too_large
 
 DEFAULT_METHOD = "danl"
 DEFAULT_REGIONS = 4
@@ -44,6 +47,8 @@ def solve(
     profiles: Sequence[Profile] | None = None,
     monitor: bool = True,
     guards: Guards | None = None,
+    checkpoint: Checkpoints | str | Path | None = None,
+    resume: str | Path | None = None,
     callback: Callable[[Row], object] | None = None,
 ) -> Result:
     """Minimise the problem's objective with workers that each train the regions they can afford.
@@ -76,6 +81,11 @@ def solve(
         Measure objective and gradient norm after every exchange. It costs a pass over the data and is not counted.
     guards : Guards, optional
         Limits on what one worker's plausible replies can do; what every reply must satisfy is checked anyway.
+    checkpoint : path or Checkpoints, optional
+        Folder for checkpoints, after every exchange or as `danl.Checkpoints(folder, every=k)` says.
+    resume : path, optional
+        Folder of a run that was interrupted: go on from its newest whole checkpoint. Everything but `max_rounds`, `tol`
+        and the engine must be as it was.
     callback : callable, optional
         Called with every new row.
 
@@ -91,14 +101,22 @@ def solve(
             problem, monitor = problem.described(made_engine.connect(problem)), False
         run = _prepare(problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards)
         warn_if_too_large(problem.n_features)
-        start = None
-        if w0 is not None and not isinstance(w0, np.ndarray | list | tuple):
+        checkpoints, mark = make_checkpoints(checkpoint, resume), fingerprint(run, w0)
+        taken = None if resume is None else take_up(resume, mark)
+        start = None if taken is None else taken.start
+        if taken is not None:
+            for reason in taken.passed_over:
+                warn(f"checkpoint passed over, {reason}")
+            w0 = taken.w0
+        elif w0 is not None and not isinstance(w0, np.ndarray | list | tuple):
             start = _start(run, _start_method(w0), made_engine)
             if start.status not in ("max_rounds", "converged"):
                 return replace(start, start=start)
             w0 = start.w
         run = replace(run, setup=replace(run.setup, w0=_start_model(w0, problem.n_features)))
-        result = replace(go_through(run, made_engine, callback), start=start)
+        keeper = None if checkpoints is None else Keeper(checkpoints, mark, run.setup.w0, start)
+        carried = None if taken is None else taken.carried
+        result = replace(go_through(run, made_engine, callback, keeper, carried), start=start)
     finally:
         made_engine.close()
     if isinstance(problem, Problem):
