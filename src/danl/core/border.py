@@ -107,7 +107,8 @@ class Border:
         dropped = replies.dropped
         for worker, reply in replies.received.items():
             task = exchange.tasks.get(worker)
-            if task is None or getattr(reply, "exchange", None) != task.exchange:
+            number = getattr(reply, "exchange", None)
+            if task is None or (isinstance(number, int) and number != task.exchange):
                 dropped += 1
                 if task is not None:
                     failures[worker] = Failure(worker, "timeout", "its reply was for another exchange and was dropped")
@@ -128,6 +129,7 @@ class Border:
             return replace(replies, add_up=None)
         total = replies.add_up({worker: float(weights[worker]) for worker in who})
         failures = {worker: Failure(worker, "invalid", fault) for worker, fault in total.faults.items()}
+        failures |= {worker: Failure(worker, "died", reason) for worker, reason in total.lost.items()}
         received = {worker: reply for worker, reply in replies.received.items() if worker not in failures}
         return replace(
             replies, received=received, failures={**replies.failures, **failures}, add_up=None, hessian=total
@@ -138,8 +140,10 @@ class Border:
         expected = ANSWERS[type(task)]
         if type(reply) is not expected:
             return f"answered with {type(reply).__name__} where {expected.__name__} was asked for"
-        if getattr(reply, "worker", None) != worker:
-            return f"answered in the name of worker {getattr(reply, 'worker', None)!r}"
+        for name, value in (("worker", worker), ("exchange", task.exchange)):
+            told = getattr(reply, name, None)
+            if not isinstance(told, int) or told != value:
+                return f"answered in the name of {name} {str(told)[:20]!r}"
         try:
             return self._fault(worker, task, reply)
         except (TypeError, ValueError, AttributeError, IndexError) as error:  # a field of a type nobody thought of
@@ -195,6 +199,15 @@ class Border:
         if self.guards.clip is not None:
             replies = _clipped(replies, self.guards.clip)
         return replies
+
+
+def packed_fault(packed: object, d: int, penalty: float, *, excused: bool, blown_up: bool) -> str | None:
+    """What is wrong with a packed Hessian where it is added up on the way: the checks of `Border.fault`, in one."""
+    fault = _vector_fault("Hessian", packed, packed_size(d), excused)
+    if fault is None and not blown_up:
+        assert isinstance(packed, np.ndarray)
+        fault = hessian_fault(packed, d, penalty)
+    return fault
 
 
 def hessian_fault(packed: Array, d: int, penalty: float) -> str | None:

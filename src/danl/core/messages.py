@@ -161,10 +161,14 @@ class Exchange:
 
 @dataclass(frozen=True)
 class HessianSum:
-    """sum_i weight_i Hess F_i over some workers, packed; and what was wrong with Hessians that were left out."""
+    """sum_i weight_i Hess F_i over some workers, packed; and why the Hessians of others were left out.
+
+    `faults` says what was wrong with a Hessian, `lost` why it never came: a machine that died on the way.
+    """
 
     packed: Array
     faults: Mapping[int, str] = field(default_factory=dict)
+    lost: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
