@@ -17,7 +17,7 @@ LAYERS = [
     ["data", "objectives", "regions"],
     ["policies", "problem"],
     ["core", "warn"],
-    ["methods", "engines", "history"],
+    ["methods", "engines", "history", "scale"],
     ["result", "checkpoint"],
     ["loop"],
     ["resume"],
