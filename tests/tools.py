@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from danl import solver
+import danl
+from danl import loop
 from danl.core.messages import Failure, Replies
 from danl.engines import Local
 
@@ -11,18 +12,18 @@ def iterates(problem, method, *, w0=None, **arguments):
     """[w0, w1, ...]: the model after every exchange of a run that does not stop by itself."""
     models = []
 
-    class Watched(solver._Loop):
+    class Watched(loop.Loop):
         def _record(self, exchange, replies, w, elapsed):
             if not models:
                 models.append(self.w)
             models.append(w)
             return super()._record(exchange, replies, w, elapsed)
 
-    original, solver._Loop = solver._Loop, Watched
+    original, loop.Loop = loop.Loop, Watched
     try:
-        solver.solve(problem, method=method, w0=w0, tol=0.0, **arguments)
+        danl.solve(problem, method=method, w0=w0, tol=0.0, **arguments)
     finally:
-        solver._Loop = original
+        loop.Loop = original
     return models
 
 

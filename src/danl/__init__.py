@@ -22,26 +22,33 @@ from danl._version import __version__
 
 if TYPE_CHECKING:
     from danl import engines, methods, objectives, policies
+    from danl.checkpoint import Checkpoints
+    from danl.core.border import Guards
     from danl.data import Dataset, Shard, load_dataset, partition
+    from danl.data.reference import ShardReference
     from danl.errors import DanlWarning, InputError
     from danl.figures import plot_histories
     from danl.history import History, Row
     from danl.policies import Profile
-    from danl.problem import Problem
+    from danl.problem import Problem, RemoteProblem
     from danl.regions import Regions
-    from danl.result import Result
-    from danl.solver import Reference, reference_optimum, solve
+    from danl.result import Reference, Result
+    from danl.solver import reference_optimum, solve
     from danl.theory import Certificate, certify
 
 _HOMES = {
     "Certificate": "danl.theory",
+    "Checkpoints": "danl.checkpoint",
     "DanlWarning": "danl.errors",
+    "Guards": "danl.core.border",
+    "RemoteProblem": "danl.problem",
+    "ShardReference": "danl.data.reference",
     "Dataset": "danl.data",
     "History": "danl.history",
     "InputError": "danl.errors",
     "Problem": "danl.problem",
     "Profile": "danl.policies",
-    "Reference": "danl.solver",
+    "Reference": "danl.result",
     "Regions": "danl.regions",
     "Result": "danl.result",
     "Row": "danl.history",
@@ -57,17 +64,21 @@ _MODULES = ("engines", "methods", "objectives", "policies")
 
 __all__ = [
     "Certificate",
+    "Checkpoints",
     "DanlWarning",
     "Dataset",
+    "Guards",
     "History",
     "InputError",
     "Problem",
     "Profile",
     "Reference",
     "Regions",
+    "RemoteProblem",
     "Result",
     "Row",
     "Shard",
+    "ShardReference",
     "__version__",
     "certify",
     "engines",

@@ -15,6 +15,7 @@ from danl._version import __version__
 WRONG_INPUT = 2
 INTERRUPTED = 130
 OPTIONS = {
+    "every": "checkpoint-every",
     "max_rounds": "rounds",
     "scheme": "partition",
     "site_column": "site",

@@ -23,6 +23,7 @@ import numpy as np
 from scipy import sparse
 
 from danl.data.partition import Shard
+from danl.data.reference import ShardFacts, ShardReference, facts_of
 from danl.errors import InputError, bad_argument
 from danl.objectives import Array, Loss, make_loss
 
@@ -108,7 +109,74 @@ class LocalObjective:
         return self.X[rows], self.y[rows], scale * self.row_weights[rows]
 
 
-class Problem:
+class Terms:
+    """What is known of a problem without its rows: loss, penalty, weighting, and the facts of each shard."""
+
+    loss: Loss
+    l2: float | None
+    alpha: float | None
+    weighting: str
+
+    @property
+    def facts(self) -> tuple[ShardFacts, ...]:
+        """What a server knows of the shards."""
+        raise NotImplementedError
+
+    @property
+    def n_workers(self) -> int:
+        """N."""
+        return len(self.facts)
+
+    @property
+    def n_features(self) -> int:
+        """The number of coefficients d."""
+        return self.facts[0].n_features
+
+    @property
+    def rows(self) -> Array:
+        """m_i: rows of each worker."""
+        return np.array([facts.rows for facts in self.facts])
+
+    @cached_property
+    def total_weights(self) -> Array:
+        """W_i: total row weight of each worker (its number of rows when no weights were given)."""
+        return np.array([facts.total_weight for facts in self.facts], dtype=float)
+
+    @cached_property
+    def weights(self) -> Array:
+        """weight_i: what each worker counts in f; sums to 1."""
+        if self.weighting == "uniform":
+            return np.full(self.n_workers, 1.0 / self.n_workers)
+        return np.asarray(self.total_weights / self.total_weights.sum())
+
+    @cached_property
+    def penalties(self) -> Array:
+        """penalty_i: the coefficient of |w|^2 / 2 in F_i."""
+        return np.array([self.penalty(facts) for facts in self.facts])
+
+    def penalty(self, facts: ShardFacts) -> float:
+        """The penalty of a worker with these facts: alpha, or l2 / W_i."""
+        if self.alpha is not None:
+            return float(self.alpha)
+        assert self.l2 is not None
+        return float(self.l2) / facts.total_weight
+
+    @property
+    def strong_convexity(self) -> float:
+        """The constant the penalty guarantees: sum_i weight_i penalty_i (the paper's lambda / m)."""
+        return float(self.weights @ self.penalties)
+
+    def local(self, shard: Shard) -> LocalObjective:
+        """F_i of a shard: what a worker makes of its own rows."""
+        penalty = self.penalty(facts_of(shard, self.loss.binary))
+        return LocalObjective(shard.X, shard.y, shard.weights, self.loss, penalty)
+
+    def _written(self) -> str:
+        penalty = f"alpha={self.alpha}" if self.alpha is not None else f"l2={self.l2}"
+        return f"loss={self.loss.name!r}, {penalty}, weighting={self.weighting!r}"
+
+
+class Problem(Terms):
     """What is minimised: f(w) = sum_i weight_i F_i(w) over the workers' shards.
 
     Parameters
@@ -145,18 +213,7 @@ class Problem:
                 f"shards: all must have the same number of features, found {sorted(widths)}; "
                 "pass n_features when reading the files (it is never guessed per shard)"
             )
-        if l2 is not None and alpha is not None:
-            raise InputError(
-                f"l2={l2!r} and alpha={alpha!r}: give one of them; l2 is the paper's lambda, alpha absolute"
-            )
-        if l2 is None and alpha is None:
-            l2 = 1e-4
-        for name, value in (("l2", l2), ("alpha", alpha)):
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise bad_argument(name, value, "a finite number >= 0")
-        if weighting not in ("uniform", "samples"):
-            raise bad_argument("weighting", weighting, "'uniform' (the paper) or 'samples' (the pooled fit)")
-        self.l2, self.alpha, self.weighting = l2, alpha, weighting
+        self.l2, self.alpha, self.weighting = check_terms(l2, alpha, weighting)
         targets = np.concatenate([shard.y for shard in self.shards])
         self.loss.check_targets(targets)
         if self.loss.binary and np.unique(targets).size < 2:
@@ -165,53 +222,15 @@ class Problem:
                 "0 and 1; check the labels or use loss='squared'"
             )
 
-    @property
-    def n_workers(self) -> int:
-        """N."""
-        return len(self.shards)
-
-    @property
-    def n_features(self) -> int:
-        """The number of coefficients d."""
-        return int(self.shards[0].X.shape[1])
-
-    @property
-    def rows(self) -> Array:
-        """m_i: rows of each worker."""
-        return np.array([shard.n_rows for shard in self.shards])
-
     @cached_property
-    def total_weights(self) -> Array:
-        """W_i: total row weight of each worker (its number of rows when no weights were given)."""
-        return np.array([shard.total_weight for shard in self.shards], dtype=float)
-
-    @cached_property
-    def weights(self) -> Array:
-        """weight_i: what each worker counts in f; sums to 1."""
-        if self.weighting == "uniform":
-            return np.full(self.n_workers, 1.0 / self.n_workers)
-        return np.asarray(self.total_weights / self.total_weights.sum())
-
-    @cached_property
-    def penalties(self) -> Array:
-        """penalty_i: the coefficient of |w|^2 / 2 in F_i."""
-        if self.alpha is not None:
-            return np.full(self.n_workers, float(self.alpha))
-        assert self.l2 is not None
-        return float(self.l2) / self.total_weights
-
-    @property
-    def strong_convexity(self) -> float:
-        """The constant the penalty guarantees: sum_i weight_i penalty_i (the paper's lambda / m)."""
-        return float(self.weights @ self.penalties)
+    def facts(self) -> tuple[ShardFacts, ...]:
+        """What a server knows of the shards."""
+        return tuple(facts_of(shard, self.loss.binary) for shard in self.shards)
 
     @cached_property
     def locals(self) -> tuple[LocalObjective, ...]:
         """F_1, ..., F_N."""
-        return tuple(
-            LocalObjective(shard.X, shard.y, shard.weights, self.loss, float(penalty))
-            for shard, penalty in zip(self.shards, self.penalties, strict=True)
-        )
+        return tuple(self.local(shard) for shard in self.shards)
 
     def objective(self, w: Array) -> float:
         """f(w)."""
@@ -236,8 +255,79 @@ class Problem:
         return hessian
 
     def __repr__(self) -> str:
-        penalty = f"alpha={self.alpha}" if self.alpha is not None else f"l2={self.l2}"
         return (
             f"Problem({self.n_workers} workers, {int(self.rows.sum())} rows, {self.n_features} features, "
-            f"loss={self.loss.name!r}, {penalty}, weighting={self.weighting!r})"
+            f"{self._written()})"
         )
+
+
+class RemoteProblem(Terms):
+    """A problem whose rows stay where they are: the workers read them, the server knows only their facts.
+
+    Parameters
+    ----------
+    shards : sequence of ShardReference
+        Where each worker's rows are. An engine that finds its workers by itself (Flower) needs none.
+    loss, l2, alpha, weighting
+        As in `Problem`.
+
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[ShardReference] = (),
+        *,
+        loss: str | Loss = "logistic",
+        l2: float | None = None,
+        alpha: float | None = None,
+        weighting: str = "uniform",
+    ) -> None:
+        self.shards = tuple(shards)
+        for shard in self.shards:
+            if not isinstance(shard, ShardReference):
+                raise bad_argument(
+                    "shards", type(shard).__name__, "references", "for shards in memory use danl.Problem"
+                )
+        self.loss = make_loss(loss)
+        self.l2, self.alpha, self.weighting = check_terms(l2, alpha, weighting)
+        self._facts: tuple[ShardFacts, ...] | None = None
+
+    @property
+    def facts(self) -> tuple[ShardFacts, ...]:
+        """What the workers told; known once an engine has connected to them."""
+        if self._facts is None:
+            raise InputError("problem: its workers have not told of their shards yet; danl.solve asks them first")
+        return self._facts
+
+    def described(self, facts: Sequence[ShardFacts]) -> RemoteProblem:
+        """The problem with what its workers told."""
+        if not facts:
+            raise InputError("shards: no worker answered; start the workers first, and check their logs")
+        widths = sorted({each.n_features for each in facts})
+        if len(widths) > 1:
+            raise InputError(
+                f"shards: all must have the same number of features, found {widths}; "
+                "pass n_features when reading the files (it is never guessed per shard)"
+            )
+        if self.loss.binary and len(facts) == 1 and facts[0].fewest_of_a_class == 0:
+            raise InputError(f"y: all targets are equal, and loss {self.loss.name!r} needs both classes")
+        known = RemoteProblem(self.shards, loss=self.loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting)
+        known._facts = tuple(facts)
+        return known
+
+    def __repr__(self) -> str:
+        return f"RemoteProblem({len(self._facts or self.shards)} workers, {self._written()})"
+
+
+def check_terms(l2: float | None, alpha: float | None, weighting: str) -> tuple[float | None, float | None, str]:
+    """Penalty and weighting, checked; l2 = 1e-4 where no penalty is given."""
+    if l2 is not None and alpha is not None:
+        raise InputError(f"l2={l2!r} and alpha={alpha!r}: give one of them; l2 is the paper's lambda, alpha absolute")
+    if l2 is None and alpha is None:
+        l2 = 1e-4
+    for name, value in (("l2", l2), ("alpha", alpha)):
+        if value is not None and not (math.isfinite(value) and value >= 0):
+            raise bad_argument(name, value, "a finite number >= 0")
+    if weighting not in ("uniform", "samples"):
+        raise bad_argument("weighting", weighting, "'uniform' (the paper) or 'samples' (the pooled fit)")
+    return l2, alpha, weighting

@@ -14,6 +14,17 @@ from danl.methods.base import Status
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A point to measure against: the optimum, as well as it could be had."""
+
+    w: Array
+    objective: float
+    grad_norm: float
+    """What was reached: the gradient norm at w."""
+    exchanges: int = 0
+
+
+@dataclass(frozen=True)
 class Result:
     """The end of a run. Not reaching the tolerance is a status, never an exception."""
 
@@ -25,7 +36,9 @@ class Result:
     failures: tuple[Failure, ...] = ()
     """Workers that did not answer, in the order it happened."""
     notes: tuple[str, ...] = ()
-    """What a reader of the result should know: workers that left, for example."""
+    """What a reader of the result should know: workers that left, refused or were quarantined, for example."""
+    dropped: int = 0
+    """Replies that came late, twice or for another exchange, and were dropped."""
     start: Result | None = None
     """The run that made w0, where a method was given for it."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -63,6 +76,7 @@ class Result:
             "seconds": float(history.column("seconds").sum()),
             "simulated_seconds": _known(float(history.column("simulated_seconds").sum())),
             "failed_replies": len(self.failures),
+            "dropped_replies": self.dropped,
             "notes": list(self.notes),
             "w_sha256": hashlib.sha256(np.ascontiguousarray(self.w).tobytes()).hexdigest(),
         }

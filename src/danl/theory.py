@@ -34,8 +34,8 @@ import numpy as np
 from danl.core.messages import Array
 from danl.errors import InputError
 from danl.problem import LocalObjective, Problem
-from danl.result import Result
-from danl.solver import Reference, reference_optimum
+from danl.result import Reference, Result
+from danl.solver import reference_optimum
 
 
 @dataclass(frozen=True)

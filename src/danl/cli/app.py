@@ -8,6 +8,7 @@ from danl.cli.certify import certify
 from danl.cli.compare import compare
 from danl.cli.datasets import datasets
 from danl.cli.fit import fit
+from danl.cli.plan import plan
 from danl.cli.reproduce import reproduce
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app.command()(fit)
 app.command()(compare)
 app.command()(certify)
 app.command()(reproduce)
+app.command()(plan)
 app.add_typer(datasets, name="datasets")
 
 

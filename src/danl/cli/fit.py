@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
+from danl.checkpoint import Checkpoints
 from danl.cli.display import console, human_bytes, number, summary_table
 from danl.cli.options import RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
 from danl.cli.output import check_out, describe, write_run
-from danl.result import Result
-from danl.solver import DEFAULT_METHOD, Reference
+from danl.result import Reference, Result
+from danl.solver import DEFAULT_METHOD
 
 EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130}
 
@@ -23,6 +25,13 @@ def fit(
     options: RunOptions,
     method: Annotated[str, option(RUN, METHOD_HELP)] = DEFAULT_METHOD,
     reference: ReferenceFlag = False,
+    checkpoint: Annotated[
+        Path | None, option(RUN, "Folder for checkpoints, from which a run that was interrupted goes on.")
+    ] = None,
+    checkpoint_every: Annotated[int, option(RUN, "Exchanges between two checkpoints.")] = 1,
+    resume: Annotated[
+        Path | None, option(RUN, "Go on from the newest whole checkpoint in this folder, with the same options.")
+    ] = None,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -33,9 +42,11 @@ def fit(
     """
     screen = console()
     job = options.job(method)
-    check_out(out, force=force)
+    check_out(out, force=force or resume is not None)  # what is there is of the run that goes on
     measured_against = options.reference(job, screen) if reference else None
-    result = options.solve(job, method, measured_against, screen)
+    folder = checkpoint or resume
+    checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
+    result = options.solve(job, method, measured_against, screen, checkpoints, resume)
     if out is not None:
         write_run(out, result, job, describe(options, method, job, result))
     report = run_report(options, job, result, measured_against, str(out) if out else None)
@@ -63,6 +74,8 @@ def fit(
         screen.print(note, style="yellow")
     if out is not None:
         screen.print(f"written to {out}/", soft_wrap=True)
+    if result.status == "interrupted" and folder is not None:
+        screen.print(f"to go on: the same command with --resume {folder}", soft_wrap=True)
     return EXIT[result.status]
 
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from rich.console import Console
 
+from danl.checkpoint import Checkpoints
 from danl.cli.display import LiveRun
 from danl.data import Dataset, load_dataset, partition
 from danl.data.fetch import digest_and_rows
@@ -29,8 +30,8 @@ from danl.objectives import make_loss
 from danl.policies import make_policy
 from danl.problem import Problem
 from danl.regions import Regions
-from danl.result import Result
-from danl.solver import DEFAULT_REGIONS, Reference, reference_optimum, solve
+from danl.result import Reference, Result
+from danl.solver import DEFAULT_REGIONS, reference_optimum, solve
 from danl.spec import parse_spec
 
 PANELS = DATA, PROBLEM, RUN, OUTPUT = "Data", "Problem", "Run", "Output"
@@ -133,16 +134,32 @@ class RunOptions:
             warnings.simplefilter("ignore", DanlWarning)  # the run itself will say it
             return reference_optimum(job.problem)
 
-    def solve(self, job: Job, method: str, reference: Reference | None, screen: Console) -> Result:
+    def solve(
+        self,
+        job: Job,
+        method: str,
+        reference: Reference | None,
+        screen: Console,
+        checkpoint: Checkpoints | None = None,
+        resume: Path | None = None,
+    ) -> Result:
         """Run one method on the job, with the live display; a warning becomes one line when the display is gone."""
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", DanlWarning)
-            result = self._solve(job, method, reference, screen)
+            result = self._solve(job, method, reference, screen, checkpoint, resume)
         for each in warned:
             screen.print(f"warning: {each.message}", style="yellow", soft_wrap=True, markup=False)
         return result
 
-    def _solve(self, job: Job, method: str, reference: Reference | None, screen: Console) -> Result:
+    def _solve(
+        self,
+        job: Job,
+        method: str,
+        reference: Reference | None,
+        screen: Console,
+        checkpoint: Checkpoints | None,
+        resume: Path | None,
+    ) -> Result:
         with LiveRun(screen, method, self.rounds, quiet=self.quiet) as live:
             return solve(
                 job.problem,
@@ -155,6 +172,8 @@ class RunOptions:
                 seed=self.seed,
                 engine=self.engine,
                 reference=reference,
+                checkpoint=checkpoint,
+                resume=resume,
                 callback=live,
             )
 

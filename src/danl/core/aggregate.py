@@ -18,6 +18,7 @@ from danl.core.messages import (
     Mask,
     ModelReply,
     Replies,
+    packed_size,
     unpack,
 )
 
@@ -41,12 +42,23 @@ def shares(weights: Array, present: Mapping[int, object]) -> dict[int, float]:
     return {worker: float(weights[worker]) / total for worker in present}
 
 
-def mean_hessian(replies: Mapping[int, HessianReply], weights: Array, d: int) -> Array:
-    """Pi = sum_i weight_i Hess F_i (line 5)."""
-    share = shares(weights, replies)
-    packed = np.zeros(d * (d + 1) // 2)
-    for worker, reply in replies.items():
-        packed += share[worker] * reply.packed_hessian
+def hessian_sum(replies: Replies, weights: Array, d: int) -> Array:
+    """sum_i weight_i Hess F_i over the workers that answered, packed; added up on the way or here."""
+    if replies.hessian is not None:
+        return replies.hessian.packed
+    packed = np.zeros(packed_size(d))
+    for worker, reply in of_kind(replies, HessianReply).items():
+        assert reply.packed_hessian is not None
+        with np.errstate(invalid="ignore", over="ignore"):  # at a model that blew up: its loss refuses it
+            packed += weights[worker] * reply.packed_hessian
+    return packed
+
+
+def mean_hessian(replies: Replies, weights: Array, d: int) -> Array:
+    """Pi = sum_i weight_i Hess F_i (line 5), the weights renormalised among those that answered."""
+    packed = hessian_sum(replies, weights, d)
+    if len(replies.received) < len(weights):
+        packed = packed / float(sum(weights[worker] for worker in replies.received))
     return unpack(packed, d)
 
 

@@ -7,7 +7,7 @@ whatever framing an engine adds are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,6 +18,8 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Submodel = Literal["pruned", "full"]
 FailureKind = Literal["timeout", "died", "refused", "invalid", "error"]
+FOR_GOOD = ("refused", "invalid")
+"""Failures after which a worker is not asked again in this run: it will not answer, or its answers are no good."""
 
 
 # Tasks: from the server to one worker.
@@ -86,12 +88,15 @@ Task = HessianTask | GradientTask | LossTask | LocalStepsTask | SmoothnessTask
 
 @dataclass(frozen=True)
 class HessianReply:
-    """Gradient and loss at w, and the upper triangle of the Hessian, row by row (see `pack`)."""
+    """Gradient and loss at w, and the upper triangle of the Hessian, row by row (see `pack`).
+
+    `packed_hessian` is None where an engine adds the Hessians up on their way (`Replies.add_up`).
+    """
 
     worker: int
     exchange: int
     gradient: Array
-    packed_hessian: Array
+    packed_hessian: Array | None
     loss: float
 
 
@@ -155,11 +160,37 @@ class Exchange:
 
 
 @dataclass(frozen=True)
+class HessianSum:
+    """sum_i weight_i Hess F_i over some workers, packed; and why the Hessians of others were left out.
+
+    `faults` says what was wrong with a Hessian, `lost` why it never came: a machine that died on the way.
+    """
+
+    packed: Array
+    faults: Mapping[int, str] = field(default_factory=dict)
+    lost: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Replies:
-    """What came back: replies and failures by worker."""
+    """What came back: replies and failures by worker.
+
+    An engine that adds Hessians up on their way, so that nobody holds N of them, returns Hessian replies without their
+    Hessians and the function `add_up`; the server calls it with the weights of the workers whose replies it admits, and
+    puts what it gets into `hessian`.
+    """
 
     received: Mapping[int, Reply] = field(default_factory=dict)
     failures: Mapping[int, Failure] = field(default_factory=dict)
+    dropped: int = 0
+    """Replies that came late, twice, for another exchange or from nobody that was asked."""
+    add_up: Callable[[Mapping[int, float]], HessianSum] | None = None
+    hessian: HessianSum | None = None
+
+
+def packed_size(d: int) -> int:
+    """Numbers in the upper triangle of a d x d matrix."""
+    return d * (d + 1) // 2
 
 
 def pack(symmetric: Array) -> Array:
@@ -185,8 +216,8 @@ def payload_bytes(message: Task | Reply) -> int:
             return w.nbytes + mask_bytes(mask)
         case SmoothnessTask():
             return 0
-        case HessianReply(gradient=gradient, packed_hessian=packed):
-            return gradient.nbytes + packed.nbytes + 8
+        case HessianReply(gradient=gradient):  # the same where its Hessian was added up on the way
+            return gradient.nbytes + 8 * packed_size(gradient.size) + 8
         case GradientReply(mask=mask, fragment=fragment):
             return fragment.nbytes + mask_bytes(mask) + 8
         case ModelReply(w=w):

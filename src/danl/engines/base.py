@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from danl.core.messages import Exchange, Replies
+from danl.data.reference import ShardFacts
 from danl.policies.base import WorkerPolicy
-from danl.problem import Problem
+from danl.problem import RemoteProblem, Terms
 from danl.regions import Regions
 
 
@@ -16,8 +18,18 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
-    def open(self, problem: Problem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
-        """Start the workers; `policy` is theirs when masks are chosen where the data is."""
+    def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
+        """Have the workers of a problem given by reference read their shards, and tell what they found.
+
+        Called once, before `open`, and only for such problems.
+        """
+        ...
+
+    def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
+        """Start the workers; `policy` is theirs when masks are chosen where the data is.
+
+        Called again with other arguments where a method makes the start: the shards stay.
+        """
         ...
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:

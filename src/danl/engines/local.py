@@ -7,15 +7,17 @@ real ones: `dropout` makes every worker miss an exchange with some chance, `away
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from danl.core.messages import Exchange, Failure, Replies, Reply
 from danl.core.worker import Worker
+from danl.data.partition import Shard
+from danl.data.reference import ShardFacts, facts_of
 from danl.errors import InputError, bad_argument
 from danl.policies.base import WorkerPolicy
-from danl.problem import Problem
+from danl.problem import Problem, RemoteProblem, Terms
 from danl.regions import Regions
 
 
@@ -41,25 +43,30 @@ class Local:
         if not 0 <= dropout < 1:
             raise bad_argument("dropout", dropout, "at least 0 and below 1")
         self._dropout, self._away = dropout, dict(away or {})
-        self._seed, self._rng, self._exchanges = seed, np.random.default_rng(seed), 0
+        self._seed, self._rng, self._drawn = seed, np.random.default_rng(seed), 0
         self._workers: list[Worker] = []
+        self._shards: list[Shard] = []
 
     def __repr__(self) -> str:
         options = {"dropout": self._dropout, "away": self._away, "seed": self._seed}
         return f"Local({', '.join(f'{name}={value!r}' for name, value in options.items() if value)})"
 
-    def open(self, problem: Problem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
-        """Make a worker of every shard; dropouts and exchanges are counted anew."""
-        self._rng, self._exchanges = np.random.default_rng(self._seed), 0
-        self._workers = [
-            Worker(index, objective, regions, policy, seed) for index, objective in enumerate(problem.locals)
-        ]
+    def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
+        """Read the shards in this process."""
+        self._shards = [reference.read() for reference in problem.shards]
+        return [facts_of(shard, problem.loss.binary) for shard in self._shards]
+
+    def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
+        """Make a worker of every shard; dropouts are counted anew."""
+        self._rng, self._drawn = np.random.default_rng(self._seed), 0
+        here = problem.locals if isinstance(problem, Problem) else [problem.local(shard) for shard in self._shards]
+        self._workers = [Worker(index, objective, regions, policy, seed) for index, objective in enumerate(here)]
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Ask the workers in turn; one that is away, raises, or is not reached before the deadline, is a failure."""
         received: dict[int, Reply] = {}
         failures: dict[int, Failure] = {}
-        absent = self._absent()
+        absent = self._absent(next(iter(exchange.tasks.values())).exchange if exchange.tasks else 0)
         start = time.perf_counter()
         for index, task in exchange.tasks.items():
             if index in absent:
@@ -78,17 +85,20 @@ class Local:
 
     def close(self) -> None:
         """Let the shards go."""
-        self._workers = []
+        self._workers, self._shards = [], []
 
-    def _absent(self) -> set[int]:
-        number = self._exchanges
-        self._exchanges += 1
+    def _absent(self, number: int) -> set[int]:
+        """Who misses exchange `number`: the same whether the run came here in one go or was taken up again."""
         absent = {
             worker
             for worker, (first, last) in self._away.items()
             if first <= number and (last is None or number <= last)
         }
         if self._dropout > 0:
+            while self._drawn < number:  # those that another process has played
+                self._rng.random(len(self._workers))
+                self._drawn += 1
             missing = self._rng.random(len(self._workers)) < self._dropout
+            self._drawn += 1
             absent |= {int(worker) for worker in np.flatnonzero(missing)}
         return absent

@@ -81,7 +81,7 @@ class Algorithm1:
         if len(answers) < setup.n_workers:  # the memory needs a first fragment of everyone
             return replace(state, status="quorum_lost"), Info()
         mu = setup.floor(self.options.mu)
-        curvature = project(mean_hessian(answers, setup.weights, setup.n_features), mu)
+        curvature = project(mean_hessian(replies, setup.weights, setup.n_features), mu)
         fragments = np.stack([reply.gradient for reply in answers.values()])
         memory = Memory.fresh(fragments, state.w, setup.regions.n_regions, stamp=state.round)
         state = replace(state, curvature=curvature, memory=memory)

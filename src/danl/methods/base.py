@@ -88,6 +88,10 @@ class Info:
     """
 
     grad_norm: float = np.nan
+    objective: float = np.nan
+    """f at the state's model, where the workers told it: for runs that cannot be measured from outside."""
+    exact_norm: float = np.nan
+    """|grad f| there, where every worker sent all of it."""
 
 
 S = TypeVar("S", bound=State)

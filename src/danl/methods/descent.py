@@ -75,7 +75,7 @@ def newton_step(
     """Take the projected Hessian as the new metric and step in it."""
     answers = of_kind(replies, HessianReply)
     floor = setup.floor(mu)
-    hessian = mean_hessian(answers, setup.weights, setup.n_features)
+    hessian = mean_hessian(replies, setup.weights, setup.n_features)
     if not np.isfinite(hessian).all():
         return replace(state, status="diverged"), Info()
     state = replace(state, metric=project(hessian, floor))

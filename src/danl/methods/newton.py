@@ -88,14 +88,15 @@ class Newton:
             return refuse(state), Info()
 
         gradient = mean_gradient(answers, setup.weights, setup.n_features)
-        info = Info(grad_norm=float(np.linalg.norm(gradient)))
+        norm = float(np.linalg.norm(gradient))
+        info = Info(grad_norm=norm, objective=loss, exact_norm=norm)
         accepted = NewtonState(state.trial, loss=loss, grad_norm=info.grad_norm)
         if info.grad_norm <= setup.tol:
             return replace(accepted, status="converged"), info
         if not (np.isfinite(loss) and np.isfinite(info.grad_norm)):
             return replace(accepted, status="diverged"), info
         mu = setup.floor(self.mu)
-        direction = -project(mean_hessian(answers, setup.weights, setup.n_features), mu).solve(gradient)
+        direction = -project(mean_hessian(replies, setup.weights, setup.n_features), mu).solve(gradient)
         slope = float(gradient @ direction)
         if at_rounding(-slope / 2, abs(loss)) and info.grad_norm >= state.grad_norm / 2:
             return replace(accepted, status="converged"), info  # no decrease left that a double could show

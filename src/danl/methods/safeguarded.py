@@ -31,6 +31,7 @@ from danl.core.aggregate import of_kind, trained_pairs
 from danl.core.curvature import project
 from danl.core.memory import Memory
 from danl.core.messages import (
+    FOR_GOOD,
     Array,
     Exchange,
     GradientReply,
@@ -56,6 +57,7 @@ from danl.methods.safeguarded_state import (
     distrust,
     exchange_hessians,
     loss_of,
+    objective_of,
     scale_of,
     shares_of,
     told,
@@ -107,17 +109,22 @@ class Safeguarded:
         return Exchange(kind, {int(worker): task for worker in asked})
 
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> tuple[SafeguardedState, Info]:
+        after = self._absorb(state, replies, setup)
+        norm = after.exact_norm if after.exact_norm != state.exact_norm else np.nan
+        return after, Info(objective=objective_of(after), exact_norm=norm)
+
+    def _absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
         state = self._heard(state, replies, setup)
         if state.status is not None:
-            return state, Info()
+            return state
         if state.ask == "gradient":
             assert state.known is not None
-            return self._masked_round(state, state.known, replies, setup), Info()
+            return self._masked_round(state, state.known, replies, setup)
         gathered = state.gathered or Gathered.nothing(setup.n_workers, setup.n_features)
         gathered = gathered.with_replies(replies, setup.weights)
         if self._wanted(state, gathered).any():
-            return replace(state, gathered=gathered), Info()  # ask those missing again, for the same model
-        return self._everyone_answered(replace(state, gathered=None), gathered, setup), Info()
+            return replace(state, gathered=gathered)  # ask those missing again, for the same model
+        return self._everyone_answered(replace(state, gathered=None), gathered, setup)
 
     # Who is there.
 
@@ -125,6 +132,9 @@ class Safeguarded:
         """Count absences; a member that is gone changes the objective, one that is back will do so again."""
         missed = state.missed.copy()
         missed[list(replies.failures)] += 1
+        for worker, failure in replies.failures.items():
+            if failure.kind in FOR_GOOD:
+                missed[worker] = max(missed[worker], self.options.patience)
         missed[list(replies.received)] = 0
         state = replace(state, missed=missed)
         alive = missed < self.options.patience
@@ -289,13 +299,13 @@ class Safeguarded:
         norm, nothing_left = float(np.linalg.norm(gradient)), at_rounding(step.decrement, known.scale)
         newest = (*state.decrements, step.decrement)[-self.options.window - 1 :]
         state = replace(state, known=known, since_hessian=state.since_hessian + 1, decrements=newest)
-        if exact and norm <= setup.tol:
-            return replace(state, status="converged")
         stalled = exact and nothing_left and norm >= state.exact_norm / 2
-        if stalled and newton:  # at rounding level, where not even a Newton step makes the gradient smaller
-            return replace(state, status="converged")
         if exact:
             state = replace(state, exact_norm=norm)
+        if exact and norm <= setup.tol:
+            return replace(state, status="converged")
+        if stalled and newton:  # at rounding level, where not even a Newton step makes the gradient smaller
+            return replace(state, status="converged")
         if state.fresh and state.noise is not None:
             state = replace(state, noise=self._noise_after(state.noise, step.decrement))
         settled = norm <= setup.tol or nothing_left

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from danl.core.aggregate import hessian_sum
 from danl.core.curvature import Curvature
 from danl.core.memory import Memory
 from danl.core.messages import Array, GradientReply, HessianReply, Mask, Replies, Reply, SmoothnessReply
@@ -37,10 +38,10 @@ class Gathered:
             answered[worker], losses[worker] = True, loss_of(reply)
             if isinstance(reply, HessianReply):
                 gradients[worker] = reply.gradient
-                with np.errstate(invalid="ignore", over="ignore"):  # at a model that blew up: its loss refuses it
-                    packed = packed + weights[worker] * reply.packed_hessian
             elif isinstance(reply, GradientReply):
                 gradients[worker] = reply.fragment
+        if any(isinstance(reply, HessianReply) for reply in replies.received.values()):
+            packed = packed + hessian_sum(replies, weights, gradients.shape[1])
         return Gathered(answered, losses, gradients, packed)
 
 
@@ -147,6 +148,14 @@ def back_to_anchor(state: SafeguardedState, known: Known, losses: Array) -> Safe
 def told(losses: Array, members: Mask) -> Mask:
     """The members that told a loss, an infinite one included."""
     return np.asarray(members & ~np.isnan(losses))
+
+
+def objective_of(state: SafeguardedState) -> float:
+    """The members' objective at the model the run would return, as they told it; nan before Phase I is over."""
+    if state.known is None:
+        return np.nan
+    losses = np.where(state.weights > 0, state.known.anchor_losses, 0.0)
+    return float(state.weights @ losses)
 
 
 def scale_of(losses: Array, state: SafeguardedState) -> float:

@@ -26,8 +26,8 @@ from danl.policies import Setting, make_policy
 from danl.problem import Problem
 from danl.regions import Regions
 from danl.reproduce.runs import NEAR, Run
-from danl.result import Result
-from danl.solver import Reference, reference_optimum, solve
+from danl.result import Reference, Result
+from danl.solver import reference_optimum, solve
 from danl.theory import certify
 
 TOL = 1e-10

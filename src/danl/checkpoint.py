@@ -1,0 +1,281 @@
+"""Checkpoints: everything a run needs to go on, in one file that is there whole or not at all.
+
+A checkpoint is an npz file without pickled objects: one array for every array of the state, and a JSON text that says
+how they fit together. `tree` turns a state (frozen dataclasses of arrays, numbers, words, tuples and mappings) into
+the two, `grown` turns them back, and takes only classes that are named here.
+
+    magic, version        what the file is
+    digest                SHA-256 of the JSON and of every array: a torn or changed file is refused
+    fingerprint           SHA-256 of what the run is: problem, method, policy, regions, seed (not rounds or tolerance)
+
+The newest two are kept: if the newest is torn, the one before it is used. Random draws are functions of the seed and of
+the exchange (`danl.core.streams`), so there are no generator states to keep, and a run that is taken up again takes the
+very steps it would have taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from danl.core.curvature import Curvature
+from danl.core.memory import Memory
+from danl.core.messages import Failure
+from danl.errors import InputError, bad_argument
+from danl.history import History, Row
+from danl.methods.algorithm1 import Algorithm1State
+from danl.methods.descent import DescentState
+from danl.methods.fedavg import FedAvgState
+from danl.methods.newton import NewtonState
+from danl.methods.safeguarded_state import Gathered, Known, Noise, SafeguardedState, Step
+from danl.policies import MaskRecord
+
+MAGIC = "danl-checkpoint"
+VERSION = 1
+KEPT = 2
+CLASSES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        Algorithm1State,
+        Curvature,
+        DescentState,
+        Failure,
+        FedAvgState,
+        Gathered,
+        Known,
+        MaskRecord,
+        Memory,
+        NewtonState,
+        Noise,
+        SafeguardedState,
+        Step,
+    )
+}
+"""What may be in a checkpoint. A method of your own adds its state's class here."""
+DTYPES = ("<f8", "<i8", "|b1")
+
+
+class UnreadableError(Exception):
+    """A file that is no whole checkpoint of this run; says why."""
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where and how often a run writes checkpoints.
+
+    Parameters
+    ----------
+    folder : path
+        Where they are kept; made if need be.
+    every : int
+        Exchanges between two of them.
+
+    """
+
+    folder: Path
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
+        if not isinstance(self.every, int) or isinstance(self.every, bool) or self.every < 1:
+            raise bad_argument("every", self.every, "a whole number of at least 1")
+
+    def path(self, exchange: int) -> Path:
+        """The file of the checkpoint after so many exchanges."""
+        return self.folder / f"checkpoint-{exchange:08d}.npz"
+
+    def there(self) -> list[Path]:
+        """The checkpoints of the folder, the newest first."""
+        return sorted(self.folder.glob("checkpoint-[0-9]*[0-9].npz"), reverse=True)
+
+    def write(self, exchange: int, carried: Mapping[str, Any], fingerprint: str) -> None:
+        """Keep what is carried, and let all but the newest two go."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.path(exchange)
+        partial = path.with_suffix(".partial")
+        with partial.open("wb") as file:
+            file.write(packed(carried, fingerprint))
+            file.flush()
+            os.fsync(file.fileno())  # the name must not be there before the bytes are
+        partial.replace(path)
+        _sync_folder(self.folder)
+        for old in self.there()[KEPT:]:
+            old.unlink(missing_ok=True)
+
+    def newest(self, fingerprint: str) -> tuple[dict[str, Any], list[str]]:
+        """What the newest whole checkpoint of this run carried, and why newer files were passed over."""
+        passed: list[str] = []
+        for path in self.there():
+            try:
+                return unpacked(path.read_bytes(), fingerprint), passed
+            except OSError as error:
+                passed.append(f"{path.name}: cannot be read ({error.strerror})")
+            except UnreadableError as error:
+                passed.append(f"{path.name}: {error}")
+        reason = f" ({'; '.join(passed)})" if passed else ""
+        raise InputError(
+            f"resume={str(self.folder)!r}: holds no checkpoint of this run{reason}; "
+            "give the folder and the options of the run that was interrupted"
+        )
+
+
+def columns_of(history: History) -> dict[str, Any]:
+    """The rows of a history by column: a few arrays, however many rows there are."""
+    if not len(history):
+        return {}
+    names = [part.name for part in fields(Row)]
+    return {name: [str(k) for k in history.column(name)] if name == "kind" else history.column(name) for name in names}
+
+
+def history_of(columns: Mapping[str, Any]) -> History:
+    """The history that `columns_of` took apart."""
+    names = list(columns)
+    rows = zip(*(columns[name] if name == "kind" else columns[name].tolist() for name in names), strict=True)
+    made = (dict(zip(names, row, strict=True)) for row in rows)
+    return History(Row(**{**row, "coverage": tuple(row["coverage"])}) for row in made)
+
+
+def fingerprint_of(parts: Mapping[str, Any]) -> str:
+    """A digest of what a run is, from plain data and arrays."""
+    digest = hashlib.sha256()
+    for name in sorted(parts):
+        value = parts[name]
+        digest.update(name.encode())
+        if isinstance(value, np.ndarray):
+            digest.update(str((value.dtype.str, value.shape)).encode())
+            digest.update(np.ascontiguousarray(value).tobytes())
+        else:
+            digest.update(json.dumps(value, sort_keys=True, default=repr).encode())
+    return digest.hexdigest()
+
+
+def packed(carried: Mapping[str, Any], fingerprint: str) -> bytes:
+    """The bytes of a checkpoint."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    text = json.dumps({"fingerprint": fingerprint, "carried": {k: tree(v, arrays) for k, v in carried.items()}})
+    head = json.dumps({"magic": MAGIC, "version": VERSION, "digest": _digest(text, arrays)})
+    whole = io.BytesIO()
+    texts = {"head": head, "text": text}
+    np.savez(whole, **{name: np.frombuffer(value.encode(), dtype=np.uint8) for name, value in texts.items()}, **arrays)
+    return whole.getvalue()
+
+
+def unpacked(data: bytes, fingerprint: str) -> dict[str, Any]:
+    """What a checkpoint carried; `UnreadableError` says what is wrong with anything else."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            _check_sizes(file)
+            stored = {name: file[name] for name in file.files}
+        head = json.loads(bytes(stored.pop("head")).decode())
+        text = bytes(stored.pop("text")).decode()
+        if not isinstance(head, dict) or head.get("magic") != MAGIC:
+            raise UnreadableError("no checkpoint of danl")
+        if head.get("version") != VERSION:
+            raise UnreadableError(f"written by another version (format {head.get('version')}, this is {VERSION})")
+        if head.get("digest") != _digest(text, stored):
+            raise UnreadableError("torn or changed: its digest is another")
+        whole = json.loads(text)
+        if whole["fingerprint"] != fingerprint:
+            raise UnreadableError("of another run: problem, data, method, masks or seed differ")
+        return {name: grown(part, stored) for name, part in whole["carried"].items()}
+    except UnreadableError:
+        raise
+    except Exception as error:  # whatever a torn or hostile archive makes numpy, zipfile, json and struct raise
+        raise UnreadableError(f"torn, or no checkpoint ({type(error).__name__})") from None
+
+
+def tree(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+    """A state as JSON, its arrays put aside under numbered names."""
+    if isinstance(value, np.ndarray):
+        name = f"a{len(arrays)}"
+        arrays[name] = value
+        return {"array": name}
+    if is_dataclass(value) and not isinstance(value, type):
+        kind = type(value).__name__
+        if CLASSES.get(kind) is not type(value):
+            raise InputError(
+                f"checkpoint: a {kind} cannot be written down; add its class to danl.checkpoint.CLASSES, "
+                "or run without checkpoints"
+            )
+        return {"class": kind, "fields": {part.name: tree(getattr(value, part.name), arrays) for part in fields(value)}}
+    if isinstance(value, Mapping):
+        return {"mapping": [[tree(key, arrays), tree(item, arrays)] for key, item in value.items()]}
+    if isinstance(value, tuple | list):
+        return {"tuple" if isinstance(value, tuple) else "list": [tree(item, arrays) for item in value]}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise InputError(f"checkpoint: a {type(value).__name__} cannot be written down; run without checkpoints")
+
+
+def grown(part: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+    """The state that `tree` wrote."""
+    if not isinstance(part, dict):
+        if part is None or isinstance(part, bool | int | float | str):
+            return part
+        raise UnreadableError("its text is not a state's")
+    match part:
+        case {"array": name}:
+            return arrays[name]
+        case {"class": name, "fields": values}:
+            kind = CLASSES[name]
+            return kind(**{key: grown(item, arrays) for key, item in values.items()})
+        case {"mapping": pairs}:
+            return {grown(key, arrays): grown(item, arrays) for key, item in pairs}
+        case {"tuple": items}:
+            return tuple(grown(item, arrays) for item in items)
+        case {"list": items}:
+            return [grown(item, arrays) for item in items]
+        case {"float": text}:
+            return float(text)
+    raise UnreadableError("its text is not a state's")
+
+
+def _check_sizes(file: Any) -> None:
+    """Refuse an archive whose arrays claim more than there is of them, before room is made for anything."""
+    archive: zipfile.ZipFile = file.zip
+    for entry in archive.infolist():
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise UnreadableError("packed, which no checkpoint is")
+        with archive.open(entry) as stream:
+            if np.lib.format.read_magic(stream) != (1, 0):
+                raise UnreadableError("an array in another format")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+        if math.prod(shape) * dtype.itemsize > entry.file_size:
+            raise UnreadableError("an array claims to be longer than it is")
+
+
+def _digest(text: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        if array.dtype.str not in DTYPES:
+            raise UnreadableError(f"an array of {array.dtype.str}")
+        digest.update(str((name, array.dtype.str, array.shape)).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the renaming last through a power cut, where the system can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows has no handles of folders
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

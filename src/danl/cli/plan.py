@@ -1,0 +1,81 @@
+"""`danl plan`: what a run would cost, before anything is run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+from rich.table import Table
+
+from danl.cli.display import console, human_bytes
+from danl.cli.options import PROBLEM, RUN, Json, option
+from danl.scale import Network, Scale
+
+NETWORK = "Network"
+TYPICAL = {"hessian": 5, "gradient": 7, "loss": 0}
+"""Exchanges of a well-conditioned fit to 1e-10 (a1a, alpha 1e-3, coverage:psi=3): what `danl fit` counts there."""
+
+
+def plan(
+    workers: Annotated[int, option(PROBLEM, "Number of workers, N.")],
+    features: Annotated[int, option(PROBLEM, "Number of features, d.")],
+    regions: Annotated[int, option(PROBLEM, "Number of regions, Q.")] = 4,
+    coverage: Annotated[int | None, option(PROBLEM, "Workers on each region in a masked round; default: all.")] = None,
+    hessians: Annotated[int, option(RUN, "Hessian exchanges of the run.")] = TYPICAL["hessian"],
+    gradients: Annotated[int, option(RUN, "Masked rounds of the run.")] = TYPICAL["gradient"],
+    losses: Annotated[int, option(RUN, "Loss-only exchanges of the run.")] = TYPICAL["loss"],
+    bandwidth: Annotated[float, option(NETWORK, "Megabits a second of every machine.")] = 100.0,
+    latency: Annotated[float, option(NETWORK, "Milliseconds a message is under way.")] = 50.0,
+    fan_in: Annotated[int, option(NETWORK, "Replies a node of the tree takes.")] = 32,
+    as_json: Json = False,
+) -> int:
+    """Say what a run would cost: bytes, seconds and memory, with and without a tree of aggregators.
+
+    Example: danl plan --workers 1000 --features 2000 --coverage 100
+    """
+    network = Network(bandwidth=bandwidth * 1e6 / 8, latency=latency / 1e3)
+    scale = Scale(workers, features, regions, coverage, fan_in, network)
+    times = {"hessian": hessians, "gradient": gradients, "loss": losses}
+    costs = scale.costs()
+    total = {
+        name: sum(times[cost.kind] * getattr(cost, name) for cost in costs)
+        for name in ("bytes_up", "bytes_down", "seconds", "tree_seconds")
+    }
+    if as_json:
+        whole = {
+            "exchanges": {cost.kind: asdict(cost) | {"times": times[cost.kind]} for cost in costs},
+            "total": total,
+            "levels": scale.levels,
+            "aggregators": scale.aggregators,
+            "server_bytes": scale.server_bytes,
+            "tree_bytes": scale.tree_bytes,
+        }
+        print(json.dumps(whole, allow_nan=False))
+    screen = console()
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("exchange")
+    for name in ("times", "up", "down", "s, flat", f"s, tree of {fan_in}"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for cost in costs:
+        table.add_row(cost.kind, str(times[cost.kind]), *_cells(asdict(cost)))
+    table.add_row("run", str(sum(times.values())), *_cells(total), style="bold")
+    screen.print(f"{workers:,} workers, {features:,} features, {regions} regions", style="bold", highlight=False)
+    screen.print(table)
+    screen.print(
+        f"the server keeps {human_bytes(scale.server_bytes)}; with a tree ({scale.levels} levels, "
+        f"{scale.aggregators:,} aggregators) {human_bytes(scale.tree_bytes)}, and as much in each aggregator at most"
+    )
+    screen.print("seconds are the network's; the workers' own work comes on top", style="dim")
+    return 0
+
+
+def _cells(values: dict[str, float]) -> tuple[str, ...]:
+    return (
+        human_bytes(values["bytes_up"]),
+        human_bytes(values["bytes_down"]),
+        f"{values['seconds']:.3g}",
+        f"{values['tree_seconds']:.3g}",
+    )
+
+

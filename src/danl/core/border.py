@@ -1,0 +1,293 @@
+"""The border: what a reply must be before it may touch the server's state.
+
+A worker may be broken or hostile. Each reply is held against the task it answers:
+
+    kind        the reply the task asks for, from the worker that was asked
+    shape       float64 vectors of the length the task and the mask determine; d (d + 1) / 2 numbers for a Hessian
+    mask        the mask that was planned, or Q booleans where the worker chooses
+    finite      gradients, Hessians, models and constants; a loss may be +inf only where the loss can overflow
+    curvature   H_i - penalty_i I has no negative direction: diagonal, 2 x 2 minors, and up to CHOLESKY_LIMIT
+                coefficients a Cholesky factorisation
+
+The wire carries half of a symmetric matrix, so an asymmetric Hessian cannot be sent. A worker that breaks a rule is
+quarantined: named, not asked again, and the run goes on as if it had left. A reply for another exchange is only
+dropped: it may be late, and honest.
+
+A worker that lies plausibly is not found here. `Guards` limits what one worker can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from danl.core.messages import (
+    Array,
+    Exchange,
+    Failure,
+    GradientReply,
+    GradientTask,
+    HessianReply,
+    HessianTask,
+    LocalStepsTask,
+    LossReply,
+    LossTask,
+    ModelReply,
+    Replies,
+    Reply,
+    SmoothnessReply,
+    SmoothnessTask,
+    Task,
+    packed_size,
+    unpack,
+)
+from danl.errors import bad_argument
+from danl.regions import Regions
+
+ANSWERS: Mapping[type, type] = {
+    HessianTask: HessianReply,
+    GradientTask: GradientReply,
+    LossTask: LossReply,
+    LocalStepsTask: ModelReply,
+    SmoothnessTask: SmoothnessReply,
+}
+CHOLESKY_LIMIT = 1000
+"""Coefficients up to which every worker's Hessian is factorised to see that it is definite (d^3 / 3 each)."""
+CURVATURE_ROUNDING = 1e-8
+"""How far below zero curvature may be, as a share of the Hessian's largest entry: rounding, and float32 on the way."""
+HUGE = 1e150
+"""A model with an entry above this has blown up: what workers then say is not held against them."""
+
+
+@dataclass(frozen=True)
+class Guards:
+    """Optional limits on what one worker's plausible replies can do.
+
+    Parameters
+    ----------
+    clip : float, optional
+        A gradient whose root mean square is above `clip` times the median of the others' is scaled down to that.
+        At least 1. Honest workers with skewed data differ, too: 3 to 10 is usual.
+    drop_infinite : bool
+        Quarantine a worker whose loss is infinite where most workers' is not, with losses that can overflow.
+
+    """
+
+    clip: float | None = None
+    drop_infinite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not self.clip >= 1:
+            raise bad_argument("clip", self.clip, "a number of at least 1", "leave it out to clip nothing")
+
+
+@dataclass(frozen=True)
+class Border:
+    """What replies of a run are held against."""
+
+    regions: Regions
+    penalties: Array  # (N,)
+    overflows: bool  # whether the loss can be +inf at a finite model (Poisson)
+    guards: Guards = Guards()
+
+    @property
+    def n_features(self) -> int:
+        return self.regions.n_features
+
+    def admit(self, exchange: Exchange, replies: Replies, weights: Array) -> Replies:
+        """The replies that may pass; the others are failures (`invalid`) or, where they are of another round, dropped.
+
+        A reply nobody asked for is dropped, too. Hessians that are added up on their way are added up for the workers
+        that pass, with their `weights`.
+        """
+        received: dict[int, Reply] = {}
+        failures = dict(replies.failures)
+        dropped = replies.dropped
+        for worker, reply in replies.received.items():
+            task = exchange.tasks.get(worker)
+            number = getattr(reply, "exchange", None)
+            if task is None or (isinstance(number, int) and number != task.exchange):
+                dropped += 1
+                if task is not None:
+                    failures[worker] = Failure(worker, "timeout", "its reply was for another exchange and was dropped")
+                continue
+            fault = self.fault(worker, task, reply)
+            if fault is None:
+                received[worker] = reply
+            else:
+                failures[worker] = Failure(worker, "invalid", fault)
+        admitted = self._guarded(replace(replies, received=received, failures=failures, dropped=dropped))
+        return admitted if admitted.add_up is None else self._added_up(admitted, weights)
+
+    def _added_up(self, replies: Replies, weights: Array) -> Replies:
+        """Have the Hessians of admitted workers added up; those found faulty on the way are failures."""
+        assert replies.add_up is not None
+        who = sorted(worker for worker, reply in replies.received.items() if isinstance(reply, HessianReply))
+        if not who:
+            return replace(replies, add_up=None)
+        total = replies.add_up({worker: float(weights[worker]) for worker in who})
+        failures = {worker: Failure(worker, "invalid", fault) for worker, fault in total.faults.items()}
+        failures |= {worker: Failure(worker, "died", reason) for worker, reason in total.lost.items()}
+        received = {worker: reply for worker, reply in replies.received.items() if worker not in failures}
+        return replace(
+            replies, received=received, failures={**replies.failures, **failures}, add_up=None, hessian=total
+        )
+
+    def fault(self, worker: int, task: Task, reply: object) -> str | None:
+        """What is wrong with a reply, in a few words; None where nothing is."""
+        expected = ANSWERS[type(task)]
+        if type(reply) is not expected:
+            return f"answered with {type(reply).__name__} where {expected.__name__} was asked for"
+        for name, value in (("worker", worker), ("exchange", task.exchange)):
+            told = getattr(reply, name, None)
+            if not isinstance(told, int) or told != value:
+                return f"answered in the name of {name} {str(told)[:20]!r}"
+        try:
+            return self._fault(worker, task, reply)
+        except (TypeError, ValueError, AttributeError, IndexError) as error:  # a field of a type nobody thought of
+            return f"its {type(reply).__name__} cannot be read ({type(error).__name__})"
+
+    def _fault(self, worker: int, task: Task, reply: object) -> str | None:
+        blown_up = not isinstance(task, SmoothnessTask) and not np.all(np.abs(task.w) <= HUGE)
+        d = self.n_features
+        match reply:
+            case SmoothnessReply(smoothness=constant):
+                return None if _is_float(constant) and constant > 0 else f"its smoothness is {constant!r}"
+            case GradientReply(mask=mask, fragment=fragment):
+                assert isinstance(task, GradientTask)
+                fault = self._mask_fault(task, mask)
+                size = d if mask is None or fault else int(self.regions.coordinates(mask).size)
+                vectors = {"gradient": (fragment, size)}
+            case HessianReply(gradient=gradient, packed_hessian=packed):
+                fault = None
+                vectors = {"gradient": (gradient, d)}
+                if packed is not None:  # else it was added up, and looked at, on the way
+                    vectors["Hessian"] = (packed, packed_size(d))
+            case ModelReply(w=w):
+                fault, vectors = None, {"model": (w, d)}
+            case _:
+                fault, vectors = None, {}
+        loss = getattr(reply, "loss", 0.0)
+        fault = fault or self._loss_fault(loss, blown_up)
+        for name, (vector, length) in vectors.items():
+            excused = blown_up or (self.overflows and loss == np.inf)
+            fault = fault or _vector_fault(name, vector, length, excused)
+        if fault is None and isinstance(reply, HessianReply) and reply.packed_hessian is not None and not blown_up:
+            fault = hessian_fault(reply.packed_hessian, d, float(self.penalties[worker]))
+        return fault
+
+    def _mask_fault(self, task: GradientTask, mask: object) -> str | None:
+        if task.choose:
+            legal = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.regions.n_regions,)
+            return None if legal else f"its mask is not {self.regions.n_regions} booleans"
+        same = mask is None if task.mask is None else isinstance(mask, np.ndarray) and np.array_equal(mask, task.mask)
+        return None if same else "it answered for another mask than the one planned"
+
+    def _loss_fault(self, loss: object, blown_up: bool) -> str | None:
+        if not isinstance(loss, float | np.floating):
+            return f"its loss is {type(loss).__name__}, not a number"
+        if np.isfinite(loss) or blown_up or (self.overflows and loss == np.inf):
+            return None
+        return f"its loss is {float(loss)}"
+
+    def _guarded(self, replies: Replies) -> Replies:
+        """The optional limits."""
+        if self.guards.drop_infinite and self.overflows:
+            replies = _without_lone_infinities(replies)
+        if self.guards.clip is not None:
+            replies = _clipped(replies, self.guards.clip)
+        return replies
+
+
+def packed_fault(packed: object, d: int, penalty: float, *, excused: bool, blown_up: bool) -> str | None:
+    """What is wrong with a packed Hessian where it is added up on the way: the checks of `Border.fault`, in one."""
+    fault = _vector_fault("Hessian", packed, packed_size(d), excused)
+    if fault is None and not blown_up:
+        assert isinstance(packed, np.ndarray)
+        fault = hessian_fault(packed, d, penalty)
+    return fault
+
+
+def hessian_fault(packed: Array, d: int, penalty: float) -> str | None:
+    """Whether H - penalty I has a negative direction, as far as it is looked for."""
+    if not np.isfinite(packed).all():
+        return None  # with a loss that overflows, at a wild model: the loss tells
+    hessian = unpack(packed, d)
+    diagonal = hessian.diagonal() - penalty
+    slack = CURVATURE_ROUNDING * max(float(np.abs(packed).max(initial=0.0)), np.finfo(float).tiny)
+    if (diagonal < -slack).any():
+        return f"its Hessian is indefinite: entry {int(diagonal.argmin())} of the diagonal is below the penalty"
+    width = np.sqrt(np.maximum(diagonal, 0.0) + slack)
+    hessian[np.diag_indices(d)] = 0.0
+    if (np.abs(hessian) > np.outer(width, width) + slack).any():
+        return "its Hessian is indefinite: an entry off the diagonal is larger than the diagonal allows"
+    if d <= CHOLESKY_LIMIT:
+        hessian[np.diag_indices(d)] = diagonal + slack * d
+        try:
+            np.linalg.cholesky(hessian)
+        except np.linalg.LinAlgError:
+            return "its Hessian is indefinite"
+    return None
+
+
+def _vector_fault(name: str, vector: object, length: int, excused: bool) -> str | None:
+    if not isinstance(vector, np.ndarray) or vector.dtype != np.float64:
+        kind = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
+        return f"its {name} is {kind}, not an array of float64"
+    if vector.shape != (length,):
+        return f"its {name} has shape {vector.shape}, not ({length},)"
+    if not excused and not np.isfinite(vector).all():
+        return f"its {name} is not finite"
+    return None
+
+
+def _is_float(value: object) -> bool:
+    return isinstance(value, float | np.floating) and not np.isnan(value)
+
+
+def _without_lone_infinities(replies: Replies) -> Replies:
+    losses = {worker: getattr(reply, "loss", 0.0) for worker, reply in replies.received.items()}
+    infinite = {worker for worker, loss in losses.items() if np.isinf(loss)}
+    if not infinite or 2 * len(infinite) >= len(losses):
+        return replies
+    failures = {
+        worker: Failure(worker, "invalid", "its loss is infinite and most others' is not") for worker in infinite
+    }
+    received = {worker: reply for worker, reply in replies.received.items() if worker not in infinite}
+    return replace(replies, received=received, failures={**replies.failures, **failures})
+
+
+def _clipped(replies: Replies, clip: float) -> Replies:
+    """Scale down gradients far above the median; workers that sent none are left out of it."""
+    sizes = {worker: _mean_square(_gradient_of(reply)) for worker, reply in replies.received.items()}
+    known = {worker: size for worker, size in sizes.items() if size is not None}
+    if len(known) < 3:
+        return replies  # of two, nobody can say which is the odd one
+    limit = clip * float(np.median(list(known.values())))
+    received = dict(replies.received)
+    for worker, size in known.items():
+        if size > limit:
+            received[worker] = _scaled(received[worker], limit / size)
+    return replace(replies, received=received)
+
+
+def _gradient_of(reply: Reply) -> Array | None:
+    match reply:
+        case GradientReply(fragment=gradient) | HessianReply(gradient=gradient):
+            return gradient
+    return None
+
+
+def _scaled(reply: Reply, share: float) -> Reply:
+    match reply:
+        case GradientReply(fragment=fragment):
+            return replace(reply, fragment=share * fragment)
+        case HessianReply(gradient=gradient):
+            return replace(reply, gradient=share * gradient)
+    return reply
+
+
+def _mean_square(gradient: Array | None) -> float | None:
+    return None if gradient is None or not gradient.size else float(np.sqrt(np.mean(np.square(gradient))))
