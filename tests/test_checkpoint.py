@@ -51,7 +51,9 @@ def test_a_run_taken_up_at_any_exchange_ends_the_same_to_the_bit(method, tmp_pat
     for exchange in range(0, len(whole.history) - 1, 3):
         folder = tmp_path / str(exchange)
         with pytest.raises(StopError):
-            danl.solve(problem, method=method, w0="fedavg:rounds=2", checkpoint=folder, callback=until(exchange), **SETTINGS)
+            danl.solve(
+                problem, method=method, w0="fedavg:rounds=2", checkpoint=folder, callback=until(exchange), **SETTINGS
+            )
         again = danl.solve(problem, method=method, w0="fedavg:rounds=2", resume=folder, **SETTINGS)
         assert again.w.tobytes() == whole.w.tobytes()
         assert rows(again) == rows(whole)
@@ -114,7 +116,7 @@ def test_a_torn_checkpoint_is_passed_over_and_the_one_before_it_used(tmp_path):
 def test_a_checkpoint_of_another_run_is_refused(other, tmp_path):
     danl.solve(random_problem(), checkpoint=tmp_path, **SETTINGS)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(InputError, match="holds no checkpoint of this run .*of another run"):
+    with pytest.raises(InputError, match=r"holds no checkpoint of this run .*of another run"):
         danl.solve(random_problem(), resume=tmp_path, **(SETTINGS | other))
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 

@@ -108,7 +108,13 @@ def test_memory_is_flat_over_a_thousand_rounds_with_a_hundred_workers():
     tracemalloc.start()
     try:
         danl.solve(
-            problem, method="danl-masked", policy="coverage:psi=40", max_rounds=1000, tol=0.0, monitor=False, callback=watch
+            problem,
+            method="danl-masked",
+            policy="coverage:psi=40",
+            max_rounds=1000,
+            tol=0.0,
+            monitor=False,
+            callback=watch,
         )
     finally:
         tracemalloc.stop()

@@ -203,9 +203,7 @@ def test_most_workers_broken_is_a_lost_quorum_and_no_crash():
 
 def test_a_loss_that_overflows_is_no_fault():
     """Poisson: at a wild trial an honest worker's loss is infinite, and the trial is refused, not the worker."""
-    result = danl.solve(
-        problem_of(loss="poisson", targets="count"), w0=np.full(7, -8.0), max_rounds=200, method="danl"
-    )
+    result = danl.solve(problem_of(loss="poisson", targets="count"), w0=np.full(7, -8.0), max_rounds=200, method="danl")
     assert all(failure.kind != "invalid" for failure in result.failures)
 
 

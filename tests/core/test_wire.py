@@ -31,15 +31,23 @@ counts = st.integers(0, 2**40)
 sizes = st.one_of(st.none(), st.integers(1, 1000))
 
 
-def vectors(n=st.integers(0, 9)):
-    return hnp.arrays(np.float64, n, elements=numbers)
+def vectors():
+    return hnp.arrays(np.float64, st.integers(0, 9), elements=numbers)
 
 
 masks = st.one_of(st.none(), hnp.arrays(np.bool_, st.integers(0, 9)))
 MESSAGES = {
     HessianTask: st.builds(HessianTask, counts, vectors(), sizes, sizes),
     GradientTask: st.builds(
-        GradientTask, counts, vectors(), masks, st.booleans(), counts, st.sampled_from(["pruned", "full"]), sizes, st.booleans()
+        GradientTask,
+        counts,
+        vectors(),
+        masks,
+        st.booleans(),
+        counts,
+        st.sampled_from(["pruned", "full"]),
+        sizes,
+        st.booleans(),
     ),
     LossTask: st.builds(LossTask, counts, vectors()),
     LocalStepsTask: st.builds(LocalStepsTask, counts, vectors(), st.integers(1, 99), numbers, sizes),
