@@ -1,0 +1,125 @@
+"""The in-process engine passes what every engine must pass, and reads shards by reference."""
+
+import numpy as np
+import pytest
+
+import danl
+from danl.engines import Local
+from danl.errors import InputError
+from tests.engines import conformance
+from tests.problems import random_problem, random_shards
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check):
+    check(Local)
+
+
+@pytest.mark.parametrize("policy", conformance.POLICIES)
+@pytest.mark.parametrize("method", conformance.METHODS)
+def test_the_same_run(method, policy):
+    conformance.same_run(Local, method=method, policy=policy)
+
+
+def write_libsvm(path, shard, *, signed=False):
+    lines = []
+    for row, target in zip(shard.X, shard.y, strict=True):
+        entries = " ".join(f"{index + 1}:{float(value)!r}" for index, value in enumerate(row) if value)
+        lines.append(f"{'+1' if target else '-1' if signed else '0'} {entries}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_csv(path, shard):
+    header = ",".join([*(f"x{i}" for i in range(shard.X.shape[1])), "y"])
+    rows = [
+        ",".join([*(repr(float(value)) for value in row), str(int(target))])
+        for row, target in zip(shard.X, shard.y, strict=True)
+    ]
+    path.write_text("\n".join([header, *rows]) + "\n")
+
+
+def test_shards_by_reference_give_the_same_model(tmp_path):
+    shards = random_shards()
+    d = shards[0].X.shape[1]
+    write_libsvm(tmp_path / "a.txt", shards[0])
+    write_libsvm(tmp_path / "b.txt", shards[1], signed=True)
+    write_csv(tmp_path / "c.csv", shards[2])
+    references = [
+        danl.ShardReference(path=tmp_path / "a.txt", n_features=d),
+        danl.ShardReference(path=tmp_path / "b.txt", n_features=d),
+        danl.ShardReference(path=tmp_path / "c.csv"),
+        danl.ShardReference(load=lambda: (shards[3].X, shards[3].y)),
+    ]
+    remote = danl.solve(danl.RemoteProblem(references, l2=0.5), policy="coverage:psi=2", seed=1)
+    here = danl.solve(danl.Problem(shards, l2=0.5), policy="coverage:psi=2", seed=1)
+    np.testing.assert_allclose(remote.w, here.w, atol=1e-13)
+    assert (remote.status, len(remote.history)) == (here.status, len(here.history))
+    assert remote.summary()["objective"] == pytest.approx(here.summary()["objective"], abs=1e-14)
+    assert remote.summary()["grad_norm"] <= 1e-10
+    assert [row.bytes_up for row in remote.history] == [row.bytes_up for row in here.history]
+
+
+def test_a_site_with_one_class_is_coded_like_the_others(tmp_path):
+    (tmp_path / "one.txt").write_text("+1 1:1\n+1 2:1\n")
+    shard = danl.ShardReference(path=tmp_path / "one.txt", n_features=2).read()
+    assert shard.y.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("2 1:1\n3 1:2\n", {}, "must be coded 0 and 1, or -1 and 1, or positive="),
+        ("2 1:1\n3 1:2\n", {"positive": 3}, None),
+    ],
+)
+def test_targets_of_a_site(tmp_path, text, arguments, message):
+    (tmp_path / "x.txt").write_text(text)
+    reference = danl.ShardReference(path=tmp_path / "x.txt", **arguments)
+    if message is None:
+        assert reference.read().y.tolist() == [0.0, 1.0]
+        return
+    with pytest.raises(InputError, match=message):
+        reference.read()
+
+
+def test_labels_in_words(tmp_path):
+    (tmp_path / "x.csv").write_text("a,y\n1,ill\n2,well\n3,ill\n")
+    assert danl.ShardReference(path=tmp_path / "x.csv", positive="ill").read().y.tolist() == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: danl.ShardReference(), "give a path or a function"),
+        (lambda: danl.ShardReference(path="x", load=list), "give a path or a function"),
+        (lambda: danl.ShardReference(load=3), "load=3: must be a function without arguments"),
+        (lambda: danl.ShardReference(path="x", target="odd"), "target='odd': must be 'binary' or 'real'"),
+        (lambda: danl.ShardReference(load=lambda: 3).read(), "must be a Shard, or X and y"),
+        (lambda: danl.ShardReference(load=list).to_dict(), "a function cannot be written down"),
+        (lambda: danl.RemoteProblem([3]), "must be references"),
+        (lambda: danl.solve(danl.RemoteProblem([])), "no worker answered"),
+        (lambda: danl.RemoteProblem([]).n_workers, "have not told of their shards yet"),
+    ],
+)
+def test_wrong_references(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_sites_of_different_width_are_refused():
+    narrow, wide = random_shards(d=3)[0], random_shards(d=4)[0]
+    references = [danl.ShardReference(load=lambda shard=shard: shard) for shard in (narrow, wide)]
+    with pytest.raises(InputError, match=r"found \[3, 4\]"):
+        danl.solve(danl.RemoteProblem(references))
+
+
+def test_a_checkpoint_of_a_problem_by_reference(tmp_path):
+    shards = random_shards()
+    remote = danl.RemoteProblem([danl.ShardReference(load=lambda shard=shard: shard) for shard in shards], l2=0.5)
+    whole = danl.solve(remote, policy="coverage:psi=2")
+    danl.solve(remote, policy="coverage:psi=2", max_rounds=3, checkpoint=tmp_path)
+    assert danl.solve(remote, policy="coverage:psi=2", resume=tmp_path).w.tobytes() == whole.w.tobytes()
+
+
+def test_a_problem_in_memory_needs_no_connect():
+    assert danl.solve(random_problem(), engine=Local()).status == "converged"
