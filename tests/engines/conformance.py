@@ -15,14 +15,8 @@ from tests.problems import random_problem
 METHODS = ("danl", "danl-masked", "newton", "gd", "fedavg", "danl-paper:batch_size=4,hessian_batch=5")
 POLICIES = ("coverage:psi=2", "random:keep=0.6")
 SAME = (
-    *tuple(
-        name for name in danl.Row.__dataclass_fields__ if name in ("exchange", "kind", "active", "failed", "coverage")
-    ),
-    "min_coverage",
-    "max_staleness",
-    "min_trained",
-    "bytes_up",
-    "bytes_down",
+    *("exchange", "kind", "active", "failed", "coverage", "min_coverage", "max_staleness", "min_trained"),
+    *("bytes_up", "bytes_down"),
 )
 CLOSE = ("objective", "model_norm", "step_norm")
 
