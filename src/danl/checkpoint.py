@@ -165,8 +165,12 @@ def packed(carried: Mapping[str, Any], fingerprint: str) -> bytes:
     text = json.dumps({"fingerprint": fingerprint, "carried": {k: tree(v, arrays) for k, v in carried.items()}})
     head = json.dumps({"magic": MAGIC, "version": VERSION, "digest": _digest(text, arrays)})
     whole = io.BytesIO()
-    texts = {"head": head, "text": text}
-    np.savez(whole, **{name: np.frombuffer(value.encode(), dtype=np.uint8) for name, value in texts.items()}, **arrays)
+    whole_arrays: dict[str, Any] = {
+        "head": np.frombuffer(head.encode(), dtype=np.uint8),
+        "text": np.frombuffer(text.encode(), dtype=np.uint8),
+        **arrays,
+    }
+    np.savez(whole, **whole_arrays)
     return whole.getvalue()
 
 

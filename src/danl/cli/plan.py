@@ -77,5 +77,3 @@ def _cells(values: dict[str, float]) -> tuple[str, ...]:
         f"{values['seconds']:.3g}",
         f"{values['tree_seconds']:.3g}",
     )
-
-
