@@ -119,9 +119,10 @@ def in_namespace(argv: list[str]) -> int:
     if not shutil.which("unshare") or not shutil.which("ip"):
         print("ray_latency: needs unshare and ip for a network of its own; --here runs it without", file=sys.stderr)
         return 2
-    flag = "-n" if os.geteuid() == 0 else "-rn"
+    flags = ["-n"] if os.geteuid() == 0 else ["-r", "-n"]
+    flags += ["--pid", "--fork", "--kill-child", "--mount-proc"]  # whatever Ray started ends with it
     inside = [sys.executable, "-m", "benchmarks.ray_latency", "--here", *argv]
-    return subprocess.run(["unshare", flag, "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *inside]).returncode
+    return subprocess.run(["unshare", *flags, "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *inside]).returncode
 
 
 def main(argv: list[str] | None = None) -> int:

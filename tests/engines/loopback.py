@@ -24,18 +24,8 @@ def only_loopback() -> bool:
 def namespace() -> list[str]:
     """The command that runs what follows it in a network of its own, loopback up; whatever it started ends with it."""
     flags = ["-n"] if os.geteuid() == 0 else ["-r", "-n"]
-    return [
-        "unshare",
-        *flags,
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "sh",
-        "-c",
-        'ip link set lo up && exec "$@"',
-        "sh",
-    ]
+    flags += ["--pid", "--fork", "--kill-child", "--mount-proc"]
+    return ["unshare", *flags, "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
 
 def skip_unless_possible(module: str) -> None:

@@ -1,4 +1,4 @@
-"""Which cluster the Ray engine is in, and what it leaves there. `test_ray.py` runs this where there is only loopback."""
+"""Which cluster the Ray engine is in, and what it leaves. `test_ray.py` runs this where there is only loopback."""
 
 import subprocess
 import sys

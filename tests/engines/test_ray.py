@@ -1,23 +1,20 @@
-"""The Ray engine. What starts Ray is in `ray_inside.py` and runs where there is no network but loopback."""
+"""The Ray engine. What starts Ray is in files of its own and runs where there is no network but loopback."""
 
 import subprocess
 import sys
 
 import pytest
 
+import danl
 from danl.engines import Ray, make_engine
 from danl.errors import InputError
 from tests.engines.loopback import run_inside, skip_unless_possible
 
-INSIDE = "tests/engines/ray_inside.py"
 
-
-@pytest.mark.parametrize(
-    ("group", "timeout"), [("Agreement", 120), ("Rows", 90), ("Failures", 120), ("Deaths", 150), ("Clusters", 120)]
-)
-def test_inside(group, timeout):
+@pytest.mark.parametrize("part", ["ray_agreement", "ray_failures", "ray_clusters"])
+def test_inside(part):
     skip_unless_possible("ray")
-    run_inside(f"{INSIDE}::Test{group}", timeout=timeout)
+    run_inside(f"tests/engines/{part}.py", timeout=240)
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch):
@@ -57,13 +54,7 @@ def test_a_spec_sets_the_options(monkeypatch):
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:port", "1.2.3.4:99999", ":6379"])
-def test_an_address_that_is_none(address, monkeypatch):
+def test_an_address_that_is_none(address):
     pytest.importorskip("ray")
     with pytest.raises(InputError, match="must be 'auto', 'local' or 'host:port'"):
-        Ray(address=address).connect(_one_reference())
-
-
-def _one_reference():
-    import danl
-
-    return danl.problem.RemoteProblem([danl.data.reference.ShardReference(path="a1a")])
+        Ray(address=address).connect(danl.RemoteProblem([danl.ShardReference(path="a1a")]))

@@ -33,13 +33,14 @@ def test_the_app_has_every_key_and_names_our_components(tmp_path, capsys):
     assert set(COMMENTS) == set(DEFAULTS)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what Flower itself uses
 def test_flower_takes_the_app(tmp_path):
     pytest.importorskip("flwr", reason="Flower is not installed: pip install danl[flower]")
     from flwr.cli.build import build_fab_from_disk
     from flwr.cli.config_utils import load_and_validate
 
     write_app(tmp_path / "app")
-    config, warnings = load_and_validate(tmp_path / "app" / "pyproject.toml")
+    _, warnings = load_and_validate(tmp_path / "app" / "pyproject.toml")
     assert not warnings
     assert build_fab_from_disk(tmp_path / "app")
 

@@ -101,18 +101,17 @@ class Flwr:
 
     def stop(self, run_id: str) -> None:
         """Stop a run that nobody waits for any more."""
-        with contextlib.suppress(InputError, subprocess.TimeoutExpired):  # it has ended, or its SuperLink has
+        with contextlib.suppress(InputError):  # it has ended, or its SuperLink has
             self._call(["stop", run_id, self._connection], 60.0)
 
     def _call(self, words: list[str], timeout: float) -> dict[str, Any]:
-        done = subprocess.run(
-            [executable("flwr"), *words, "--format", "json"],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        command = [executable("flwr"), *words, "--format", "json"]
+        try:
+            done = subprocess.run(
+                command, env=self._environment, capture_output=True, text=True, timeout=timeout, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise InputError(f"flwr {words[0]}: the SuperLink did not answer within {timeout:g} s") from None
         try:
             told = json.loads(done.stdout[done.stdout.index("{") :])
         except ValueError:
