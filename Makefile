@@ -33,5 +33,5 @@ clean:
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "danl needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": set PYTHON=python3.11 (or newer)")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,ray,flower]'
 	@touch $(STAMP)

@@ -24,6 +24,7 @@ LAYERS = [
     ["solver"],
     ["theory", "figures"],
     ["reproduce"],
+    ["flower"],
     ["cli"],
     ["__main__"],
 ]

@@ -272,7 +272,7 @@ NAMES = [
         "--policy coverage:psy=3",
         "policy='coverage:psy=3': must be coverage with options among psi, gamma, keep, waits; 'psy' is unknown",
     ),
-    ("--engine lcal", "engine='lcal': must be one of local"),
+    ("--engine lcal", "engine='lcal': must be one of local, ray, flower"),
     ("--loss logit", "loss='logit': must be one of logistic, squared, poisson, squared_hinge"),
     ("--weighting rows", "weighting='rows': must be 'uniform' (the paper) or 'samples' (the pooled fit)"),
     ("--partition iit", "partition='iit': must be one of iid, site, dirichlet, sorted, quantity"),

@@ -8,6 +8,7 @@ from danl.cli.certify import certify
 from danl.cli.compare import compare
 from danl.cli.datasets import datasets
 from danl.cli.fit import fit
+from danl.cli.flower import flower
 from danl.cli.plan import plan
 from danl.cli.reproduce import reproduce
 
@@ -26,6 +27,7 @@ app.command()(certify)
 app.command()(reproduce)
 app.command()(plan)
 app.add_typer(datasets, name="datasets")
+app.add_typer(flower, name="flower")
 
 
 @app.callback()

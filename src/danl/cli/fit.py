@@ -8,8 +8,10 @@ from typing import Annotated, Any
 
 from danl.checkpoint import Checkpoints
 from danl.cli.display import console, human_bytes, number, summary_table
+from danl.cli.flower import fit_on_sites, on_sites
 from danl.cli.options import RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
 from danl.cli.output import check_out, describe, write_run
+from danl.errors import InputError
 from danl.result import Reference, Result
 from danl.solver import DEFAULT_METHOD
 
@@ -40,6 +42,11 @@ def fit(
 
     Example: danl fit a1a --policy coverage:psi=3 --alpha 1e-3 --init fedavg:rounds=10 --reference --out run
     """
+    if on_sites(options.engine):
+        if checkpoint is not None or resume is not None:
+            raise InputError("--checkpoint and --resume: are not for --engine flower; leave them out")
+        run = fit_on_sites(options, method, reference=reference, out=out, force=force, as_json=as_json)
+        return EXIT[run.status]
     screen = console()
     job = options.job(method)
     check_out(out, force=force or resume is not None)  # what is there is of the run that goes on

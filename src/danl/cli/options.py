@@ -89,7 +89,9 @@ class RunOptions:
     tol: Annotated[float, option(RUN, "Stop at this gradient norm, evaluated by the workers.")] = 1e-10
     batch_size: Annotated[int | None, option(RUN, "Rows a worker samples for a gradient; default: all.")] = None
     hessian_batch: Annotated[int | None, option(RUN, "Rows a worker samples for the Hessian; default: all.")] = None
-    engine: Annotated[str, option(RUN, "Where the workers run: local; local:dropout=0.3 plays absences.")] = "local"
+    engine: Annotated[
+        str, option(RUN, "Where the workers run: local (local:dropout=0.3 plays absences), ray, flower.")
+    ] = "local"
     seed: Annotated[int, option(RUN, "Of the partition, the masks and the mini-batches.")] = 0
     quiet: Annotated[bool, option(OUTPUT, "No live display.", "--quiet", "-q")] = False
 

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg.lapack import dpptrf
 
 from danl.core.messages import (
     Array,
@@ -55,6 +56,8 @@ ANSWERS: Mapping[type, type] = {
 }
 CHOLESKY_LIMIT = 1000
 """Coefficients up to which every worker's Hessian is factorised to see that it is definite (d^3 / 3 each)."""
+PACKED_LIMIT = 500
+"""Coefficients up to which a factorisation in packed form is the faster way to see that all is well."""
 CURVATURE_ROUNDING = 1e-8
 """How far below zero curvature may be, as a share of the Hessian's largest entry: rounding, and float32 on the way."""
 HUGE = 1e150
@@ -214,9 +217,11 @@ def hessian_fault(packed: Array, d: int, penalty: float) -> str | None:
     """Whether H - penalty I has a negative direction, as far as it is looked for."""
     if not np.isfinite(packed).all():
         return None  # with a loss that overflows, at a wild model: the loss tells
+    slack = CURVATURE_ROUNDING * max(float(np.abs(packed).max(initial=0.0)), np.finfo(float).tiny)
+    if d <= PACKED_LIMIT and _is_definite(packed, d, slack - penalty):
+        return None  # H + (slack - penalty) I is definite: none of what follows can be wrong
     hessian = unpack(packed, d)
     diagonal = hessian.diagonal() - penalty
-    slack = CURVATURE_ROUNDING * max(float(np.abs(packed).max(initial=0.0)), np.finfo(float).tiny)
     if (diagonal < -slack).any():
         return f"its Hessian is indefinite: entry {int(diagonal.argmin())} of the diagonal is below the penalty"
     width = np.sqrt(np.maximum(diagonal, 0.0) + slack)
@@ -230,6 +235,13 @@ def hessian_fault(packed: Array, d: int, penalty: float) -> str | None:
         except np.linalg.LinAlgError:
             return "its Hessian is indefinite"
     return None
+
+
+def _is_definite(packed: Array, d: int, shift: float) -> bool:
+    """Whether H + shift I has a Cholesky factor; its upper rows are the lower columns LAPACK takes, packed."""
+    shifted = packed.copy()
+    shifted[np.cumsum(np.arange(d + 1, 1, -1)) - (d + 1)] += shift
+    return int(dpptrf(d, shifted, lower=1, overwrite_ap=1)[1]) == 0
 
 
 def _vector_fault(name: str, vector: object, length: int, excused: bool) -> str | None:

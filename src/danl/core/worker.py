@@ -97,6 +97,8 @@ class Worker:
         return ModelReply(self.index, task.exchange, w, start_loss)
 
     def _batch(self, size: int | None, purpose: int, exchange: int) -> Array | None:
+        if size is None:  # a stream costs more to make than a small shard's gradient
+            return None
         return _draw(stream(self.seed, purpose, self.index, exchange), self.objective.n_rows, size)
 
 

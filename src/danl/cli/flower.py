@@ -1,0 +1,201 @@
+"""`danl flower`: an app for Flower, a federation on this machine, and `danl fit --engine flower` on either."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from danl._version import __version__
+from danl.atomic import written_whole
+from danl.cli.display import LiveRun, console, summary_table
+from danl.cli.options import RunOptions, check_init, with_batches
+from danl.cli.output import check_out, versions, write_json
+from danl.data import load_dataset, partition
+from danl.errors import InputError, bad_argument
+from danl.figures import plot_histories
+from danl.flower.drive import run_app
+from danl.flower.new import write_app
+from danl.flower.sitefiles import write_sites
+from danl.flower.up import Federation, running
+from danl.methods import make_method
+from danl.objectives import make_loss
+from danl.policies import make_policy
+from danl.result import Result
+from danl.spec import parse_spec
+
+flower = typer.Typer(
+    help="Flower federations: write an app, or start a SuperLink and SuperNodes on this machine.", no_args_is_help=True
+)
+OPTIONS = {"dir": "", "superlink": "", "sites": 0, "deadline": 300.0, "wait": 120.0, "timeout": 3600.0}
+"""Options of `--engine flower` on the command line, and their defaults."""
+
+
+@flower.command()
+def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> int:
+    """Write a Flower app that runs danl on the sites of a federation."""
+    for path in write_app(folder):
+        print(path)
+    return 0
+
+
+@flower.command()
+def up(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A registered data set, or a file; it is dealt out.")],
+    sites: Annotated[int, typer.Option(help="Number of sites.")] = 3,
+    partition_: Annotated[str, typer.Option("--partition", help="How rows are dealt out, as in danl fit.")] = "iid",
+    seed: Annotated[int, typer.Option(help="Of the partition.")] = 0,
+    loss: Annotated[str, typer.Option(help="The loss the sites' targets are coded for.")] = "logistic",
+    n_features: Annotated[int | None, typer.Option(help="Number of features of a LIBSVM file.")] = None,
+    target: Annotated[str | None, typer.Option(help="Target column of a CSV or Parquet file.")] = None,
+    folder: Annotated[Path, typer.Option("--dir", help="Folder for the sites' files, logs and Flower's own.")] = Path(
+        "danl-federation"
+    ),
+    min_rows: Annotated[int | None, typer.Option(help="Rule of every site: fewest rows it answers for.")] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and let in only nodes whose keys are known.")] = False,
+) -> int:
+    """Start a SuperLink and SuperNodes on loopback, and stop them on Ctrl-C."""
+    screen = console()
+    binary = make_loss(loss).binary
+    if (folder / "state.json").exists():
+        raise InputError(f"--dir={str(folder)!r}: a federation is up there; stop it, or choose another folder")
+    loaded = load_dataset(data, n_features=n_features, target="binary" if binary else "real", target_column=target)
+    shards = partition(loaded.X, loaded.y, workers=sites, scheme=partition_, seed=seed, weights=loaded.weights)
+    folder.mkdir(parents=True, exist_ok=True)
+    configs = write_sites(shards, folder / "sites", binary=binary, feature_names=loaded.feature_names)
+    if min_rows is not None:
+        configs = [config | {"min-rows": min_rows} for config in configs]
+    federation = Federation(folder, data, configs, tls=tls)
+    federation.start()
+    try:
+        screen.print(f"SuperLink on {federation.address}" + (", TLS and node keys" if tls else ", not encrypted"))
+        for config, shard in zip(configs, shards, strict=True):
+            screen.print(f"SuperNode {config['name']}: {shard.n_rows} rows, {config['data']}", soft_wrap=True)
+        screen.print(f"logs in {folder / 'logs'}; in another terminal:", soft_wrap=True)
+        screen.print(f"    danl fit {data} --engine flower --alpha 1e-3", style="bold", soft_wrap=True)
+        screen.print("Ctrl-C stops all of it")
+        federation.wait()
+    except KeyboardInterrupt:
+        screen.print("stopping")
+    finally:
+        federation.stop()
+    return 0
+
+
+def on_sites(engine: str) -> bool:
+    """Whether an engine of the command line is a Flower federation, and not one played on this machine."""
+    if engine.partition(":")[0].strip() != "flower":
+        return False
+    return parse_spec(engine, argument="engine")[1].get("simulate") is not True
+
+
+def fit_on_sites(
+    options: RunOptions, method: str, *, reference: bool, out: Path | None, force: bool, as_json: bool
+) -> Result:
+    """`danl fit --engine flower`: drive a fit on the sites of a SuperLink; show and write what every fit does."""
+    screen = console()
+    config, target = _asked(options, method, reference)
+    check_out(out, force=force)
+    shared = Path(tempfile.mkdtemp(prefix="danl-fit-"))  # where the ServerApp writes and this process reads
+    try:
+        with LiveRun(screen, method, options.rounds, quiet=options.quiet) as live:
+            result = run_app(config, out=shared, callback=live, **target)
+        told = json.loads((shared / "result.json").read_text(encoding="utf-8"))
+    finally:
+        shutil.rmtree(shared, ignore_errors=True)
+    settings = {name: value for name, value in result.settings.items() if name != "w0"}
+    title = (
+        f"{options.data}: {settings['workers']} sites ({', '.join(told['sites'])}), "
+        f"{len(settings['regions'])} regions, {options.policy}, {settings['loss']}"
+    )
+    if out is not None:
+        _write(out, result, title, {"run_config": config, "sites": told["sites"], "settings": settings})
+    report = result.summary() | {
+        "data": options.data,
+        "rows": int(sum(settings["rows"])),
+        "features": settings["features"],
+        "workers": settings["workers"],
+        "sites": told["sites"],
+        "regions": len(settings["regions"]),
+        "policy": options.policy,
+        "loss": settings["loss"],
+        "l2": settings["l2"],
+        "alpha": settings["alpha"],
+        "weighting": settings["weighting"],
+        "seed": options.seed,
+        "init": {"method": options.init} if result.start is None else result.start.summary(),
+        "reference": None,
+        "out": str(out) if out else None,
+    }
+    if as_json:
+        print(json.dumps(report, allow_nan=False))
+    screen.print(title, style="bold", soft_wrap=True, markup=False)
+    screen.print(summary_table(report, False))
+    for note in result.notes:
+        screen.print(note, style="yellow", soft_wrap=True, markup=False)
+    if out is not None:
+        screen.print(f"written to {out}/", soft_wrap=True)
+    return result
+
+
+def _asked(options: RunOptions, method: str, reference: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The run configuration, and where to run it; everything is checked before anything is sent."""
+    if reference:
+        raise InputError("--reference: needs the rows here, and they are at the sites; leave it out")
+    if options.workers is not None or options.partition != "iid" or options.site is not None:
+        raise InputError("--workers, --partition and --site: the sites have their rows already; leave them out")
+    given = {
+        name: value for name, value in parse_spec(options.engine, argument="engine")[1].items() if name != "simulate"
+    }
+    for name in given:
+        if name not in OPTIONS:
+            raise InputError(f"engine={options.engine!r}: flower has no option {name!r}; it has {', '.join(OPTIONS)}")
+    chosen: dict[str, Any] = OPTIONS | given
+    if not chosen["timeout"] > 0:
+        raise bad_argument("timeout", chosen["timeout"], "a number of seconds above 0")
+    named = with_batches(method, options.batch_size, options.hessian_batch)
+    make_method(named)
+    make_policy(options.policy)
+    make_loss(options.loss)
+    check_init(options.init)
+    sites = chosen["sites"]
+    target: dict[str, Any] = {"connection": str(chosen["superlink"]), "home": None}
+    if not chosen["superlink"]:
+        state = running(Path(str(chosen["dir"])) if chosen["dir"] else None)
+        if options.data != state["data"]:
+            raise bad_argument("DATA", options.data, f"{state['data']!r}, which the sites hold", "or start other sites")
+        sites = sites or len(state["sites"])
+        target = {"connection": state["connection"], "home": Path(state["home"])}
+    config = {
+        "method": named,
+        "policy": options.policy,
+        "regions": options.regions or "",
+        "loss": options.loss,
+        "l2": "" if options.l2 is None else options.l2,
+        "alpha": "" if options.alpha is None else options.alpha,
+        "weighting": options.weighting,
+        "init": options.init,
+        "rounds": options.rounds,
+        "tol": options.tol,
+        "seed": options.seed,
+        "sites": sites or 1,
+        "deadline": float(chosen["deadline"]),
+        "wait": float(chosen["wait"]),
+    }
+    return config, target | {"timeout": float(chosen["timeout"])}
+
+
+def _write(out: Path, result: Result, title: str, config: dict[str, Any]) -> None:
+    """The files of a run."""
+    out.mkdir(parents=True, exist_ok=True)
+    result.history.to_csv(out / "history.csv")
+    write_json(out / "config.json", {"danl": __version__} | config | {"status": result.status, "versions": versions()})
+    with written_whole(out / "model.npz") as partial:
+        np.savez(partial, w=result.w, w0=result.w0)
+    if len(result.history):
+        plot_histories({result.method: result.history}, out / "figure.png", title=title)

@@ -1,0 +1,104 @@
+"""A worker as a Ray actor: it reads its rows where it runs and answers tasks that come as bytes.
+
+A restarted actor has lost everything but the arguments of `__init__`: it reads its rows again and says that it does not
+know the run; the engine then tells it. Rows in memory come with what it is told and not as an argument of `__init__`:
+Ray warns of objects there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from danl.core.messages import Array, Failure, HessianReply, Reply, SmoothnessTask, Task
+from danl.core.wire import decode, encode, most_bytes
+from danl.core.worker import Worker
+from danl.data.partition import Shard
+from danl.data.reference import ShardFacts, ShardReference, facts_of
+from danl.errors import InputError
+from danl.policies.base import WorkerPolicy
+from danl.problem import RemoteProblem
+from danl.regions import Regions
+
+NO_OPENING = b""
+"""The answer of an actor that does not know the opening it is asked about: it was restarted."""
+DETAIL = 300
+"""Characters of an error's text that travel."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a run adds to a shard: everything a worker needs beside its rows."""
+
+    terms: RemoteProblem  # loss, penalty and weighting; no shards
+    regions: Regions
+    policy: WorkerPolicy | None
+    seed: int
+
+
+class Site:
+    """Worker `index`: its rows are read here from a reference, or come with the first call."""
+
+    def __init__(self, index: int, reference: ShardReference | None) -> None:
+        self.index = index
+        self.number = 0  # of the opening that is known here
+        self.worker: Worker | None = None
+        self.shard: Shard | None = None
+        self.trouble: Exception | None = None
+        try:
+            self.shard = reference.read() if reference is not None else None
+        except Exception as error:  # told when somebody asks: an actor that raises here is only "dead"
+            self.trouble = error
+
+    def facts(self, binary: bool, shard: Shard | None) -> ShardFacts:
+        """What the server may know of the rows."""
+        if self.trouble is not None:
+            raise self.trouble
+        return facts_of(self._rows(shard), binary)
+
+    def answer(self, number: int, opening: Opening | None, shard: Shard | None, data: bytes, w: Array | None) -> bytes:
+        """The reply to a task, both as bytes; a model too large to travel inside the task comes beside it as `w`.
+
+        `opening` and `shard` come when this actor is told of a run.
+        """
+        reply = self._reply(number, opening, shard, data, w)
+        return NO_OPENING if reply is None else encode(reply)
+
+    def hessian(
+        self, number: int, opening: Opening | None, shard: Shard | None, data: bytes, w: Array | None
+    ) -> tuple[bytes, Array | None]:
+        """As `answer`, with the Hessian as an object of its own (num_returns=2), for others to fetch and add up."""
+        reply = self._reply(number, opening, shard, data, w)
+        if not isinstance(reply, HessianReply):
+            return (NO_OPENING if reply is None else encode(reply)), None
+        return encode(replace(reply, packed_hessian=None)), reply.packed_hessian
+
+    def _reply(
+        self, number: int, opening: Opening | None, shard: Shard | None, data: bytes, w: Array | None
+    ) -> Reply | Failure | None:
+        try:
+            if opening is not None:
+                self._open(number, opening, self._rows(shard))
+            if self.worker is None or number != self.number:
+                return None
+            task = decode(data, most_bytes=self.longest)
+            assert isinstance(task, Task)
+            if w is not None and not isinstance(task, SmoothnessTask):
+                task = replace(task, w=w)
+            return self.worker.answer(task)
+        except InputError:
+            raise  # the caller's mistake, which the driver raises, too
+        except Exception as error:
+            return Failure(self.index, "error", f"{type(error).__name__}: {error}"[:DETAIL])
+
+    def _open(self, number: int, opening: Opening, shard: Shard) -> None:
+        regions = opening.regions
+        self.worker = Worker(self.index, opening.terms.local(shard), regions, opening.policy, opening.seed)
+        self.number, self.longest = number, most_bytes(regions.n_features, regions.n_regions)
+
+    def _rows(self, shard: Shard | None) -> Shard:
+        """The rows. That a restarted actor cannot read them any more is its failure and nobody's mistake."""
+        if self.shard is None:
+            self.shard = shard
+        if self.shard is None:
+            raise RuntimeError(f"its rows cannot be read: {self.trouble}")
+        return self.shard

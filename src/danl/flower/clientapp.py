@@ -1,0 +1,47 @@
+"""The ClientApp: a site's answers carried by Flower's messages.
+
+The site is what its SuperNode was started with (--node-config); see `Site.from_config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from danl.core.messages import Failure
+from danl.core.wire import encode
+from danl.flower.records import FACTS, MESSAGE, OPENING, RECORD, message_type, record_of
+from danl.flower.site import LONGEST_DETAIL, TASKS, Site
+
+
+def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
+    """A ClientApp whose site `site_of` makes from the node's configuration."""
+    made = ClientApp()
+
+    def facts(message: Message, context: Context) -> Message:
+        """Tell the site's name and the facts of its shard."""
+        told: dict[str, str | bytes]
+        try:
+            told = {FACTS: site_of(context.node_config).facts(record_of(message).get("loss"))}
+        except Exception as error:  # a wrong file or setting: the server is to say which site and what
+            name = context.node_config.get("name", context.node_id)
+            text = f"site {name}: {type(error).__name__}: {error}"
+            told = {MESSAGE: encode(Failure(0, "error", text[:LONGEST_DETAIL]))}
+        return Message(RecordDict({RECORD: ConfigRecord(told)}), reply_to=message)
+
+    def answer(message: Message, context: Context) -> Message:
+        """Answer one task."""
+        asked = record_of(message)
+        reply = site_of(context.node_config).answer(asked.get(MESSAGE), asked.get(OPENING))
+        return Message(RecordDict({RECORD: ConfigRecord({MESSAGE: reply})}), reply_to=message)
+
+    made.query(FACTS)(facts)
+    for task in TASKS:
+        made.train(message_type(task).partition(".")[2])(answer)
+    return made
+
+
+app = client_app(Site.from_config)

@@ -1,0 +1,249 @@
+"""The engine over a Flower Grid: tasks to SuperNodes, replies back, and nothing else.
+
+Every exchange is a push and pulls until all have answered or the deadline has passed. Messages live as long as their
+deadline, so that a site that was away does not come back to a heap of old tasks. A reply is taken if it answers a
+message of this exchange, from the node that was asked, once; others are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from danl.core.messages import Exchange, Failure, FailureKind, Replies, Reply
+from danl.core.wire import WireError, decode, encode, most_bytes
+from danl.data.reference import ShardFacts
+from danl.errors import InputError, bad_argument
+from danl.flower.opening import Opening, named_loss
+from danl.flower.records import FACTS, MESSAGE, OPENING, RECORD, message_type, record_of
+from danl.flower.site import LONGEST_DETAIL, TASKS
+from danl.policies.base import WorkerPolicy
+from danl.problem import RemoteProblem, Terms
+from danl.regions import Regions
+from danl.warn import warn
+
+DIED = (5, 8)
+"""Flower's error codes for a node that is gone and for a ClientApp whose process crashed."""
+EXPIRED = (3, 4)
+"""Flower's error codes for a message or a reply that is no longer there."""
+FAILURE_ROOM = 8192
+"""Bytes that are left for a failure's text, whatever escapes it needs."""
+
+
+class GridEngine:
+    """Workers at the SuperNodes of a Flower federation.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        As a ServerApp's main function gets it.
+    sites : int
+        How many sites there must be before the run starts; all that are there take part.
+    deadline : float
+        Seconds an exchange may take; who has not answered by then is left out of it.
+    wait : float
+        Seconds to wait for the sites at the start.
+    poll : float
+        Seconds between two looks for replies.
+
+    """
+
+    name = "flower"
+
+    def __init__(
+        self, grid: Any, *, sites: int = 1, deadline: float = 300.0, wait: float = 120.0, poll: float = 0.2
+    ) -> None:
+        if not isinstance(sites, int) or isinstance(sites, bool) or sites < 1:
+            raise bad_argument("sites", sites, "a whole number of at least 1")
+        for name, value in (("deadline", deadline), ("wait", wait), ("poll", poll)):
+            if not (math.isfinite(value) and value > 0):
+                raise bad_argument(name, value, "a number of seconds above 0")
+        self._grid, self._sites, self._deadline, self._wait, self._poll = grid, sites, deadline, wait, poll
+        self._nodes: list[int] = []  # by worker
+        self._names: list[str] = []  # by worker
+        self._opening: Opening | None = None
+        self._most_bytes = FAILURE_ROOM
+        self._late: set[str] = set()  # messages that were given up and may yet be answered
+
+    def __repr__(self) -> str:
+        return f"GridEngine(sites={self._names or self._sites}, deadline={self._deadline:g})"
+
+    @property
+    def site_names(self) -> tuple[str, ...]:
+        """The site of each worker."""
+        return tuple(self._names)
+
+    def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
+        """Wait for the sites and ask each for its name and facts; workers are numbered by the sites' names."""
+        if problem.shards:
+            raise bad_argument("shards", len(problem.shards), "left out", "the sites know where their rows are")
+        request = ConfigRecord({"loss": named_loss(problem)})
+        told: dict[int, tuple[str, ShardFacts]] = {}
+        faults: dict[int, str] = {}
+        end = time.monotonic() + self._wait
+        while True:
+            new = [node for node in self._grid.get_node_ids() if node not in told and node not in faults]
+            left = end - time.monotonic()
+            if new and left > 0:
+                seconds = max(left, 1.0)
+                asked = {
+                    node: Message(RecordDict({RECORD: request}), node, f"query.{FACTS}", ttl=seconds, group_id="facts")
+                    for node in new
+                }
+                replies, _ = self._ask(asked, seconds)
+                for node in new:
+                    heard = _facts(replies.get(node))
+                    if isinstance(heard, str):
+                        faults[node] = heard
+                    else:
+                        told[node] = heard
+            elif len(told) >= self._sites or left <= 0:
+                break
+            else:
+                time.sleep(self._poll)
+        if len(told) < self._sites:
+            why = "; ".join(faults.values()) or "start their SuperNodes, and check their logs"
+            raise InputError(f"sites={self._sites}: found {len(told)} within {self._wait:g} s; {why}")
+        for fault in faults.values():
+            warn(f"a node is left out: {fault}")
+        return self._number(told)
+
+    def _number(self, told: Mapping[int, tuple[str, ShardFacts]]) -> Sequence[ShardFacts]:
+        """Workers in the order of their sites' names: the same whichever node came first."""
+        ordered = sorted(told, key=lambda node: (told[node][0], node))
+        self._nodes, self._names = ordered, [told[node][0] for node in ordered]
+        for name in self._names:
+            if self._names.count(name) > 1:
+                raise InputError(f"name={name!r}: two sites have this name; give each its own in its --node-config")
+        return [told[node][1] for node in ordered]
+
+    def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
+        """Write the terms down; they travel with every task."""
+        if not self._nodes:
+            raise InputError(
+                "problem: rows in memory cannot be solved on Flower's sites; use danl.problem.RemoteProblem()"
+            )
+        self._opening = Opening.of(problem, regions=regions, policy=policy, seed=seed)
+        self._most_bytes = most_bytes(regions.n_features, regions.n_regions) + FAILURE_ROOM
+
+    def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
+        """Send the tasks, collect what comes by the deadline."""
+        assert self._opening is not None, "the engine has not been opened"
+        seconds = self._deadline if deadline is None else deadline
+        messages = {}
+        for worker, task in exchange.tasks.items():
+            content = ConfigRecord({MESSAGE: encode(task), OPENING: self._opening.to_json(worker)})
+            messages[self._nodes[worker]] = Message(
+                RecordDict({RECORD: content}),
+                self._nodes[worker],
+                message_type(type(task)),
+                ttl=max(seconds, 1.0),
+                group_id=str(task.exchange),
+            )
+        answers, dropped = self._ask(messages, seconds)
+        received: dict[int, Reply] = {}
+        failures: dict[int, Failure] = {}
+        for worker in exchange.tasks:
+            heard = self._heard(worker, answers.get(self._nodes[worker]), seconds)
+            if isinstance(heard, Failure):
+                failures[worker] = heard
+            else:
+                received[worker] = heard
+        return Replies(received, failures, dropped)
+
+    def close(self) -> None:
+        """Forget the nodes, which are Flower's to stop; the sites' names stay, for the record."""
+        self._nodes, self._opening = [], None
+
+    def _ask(self, messages: Mapping[int, Any], seconds: float) -> tuple[dict[int, Any], int]:
+        """Replies by node, and how many others were dropped."""
+        end = time.monotonic() + seconds
+        accepted = set(self._grid.push_messages(list(messages.values()))) if messages else set()
+        waiting = {message.metadata.message_id: node for node, message in messages.items()}
+        waiting = {name: node for name, node in waiting.items() if name in accepted}  # else Flower refused it
+        answers: dict[int, Any] = {}
+        dropped = 0
+        while waiting:
+            for reply in self._grid.pull_messages({*waiting, *self._late}):
+                answered = reply.metadata.reply_to_message_id
+                node = waiting.get(answered)
+                if node is not None and (reply.has_error() or reply.metadata.src_node_id == node):
+                    answers[node] = reply
+                    del waiting[answered]
+                else:
+                    dropped += not reply.has_error()
+                    self._late.discard(answered)
+            if not waiting or time.monotonic() >= end:
+                break
+            time.sleep(min(self._poll, max(end - time.monotonic(), 0.0)))
+        self._late |= set(waiting)
+        return answers, dropped
+
+    def _heard(self, worker: int, answer: Any, seconds: float) -> Reply | Failure:
+        """A worker's reply, or what became of it."""
+
+        def failure(kind: FailureKind, detail: str) -> Failure:
+            return Failure(worker, kind, f"site {self._names[worker]}: {detail}"[: 2 * LONGEST_DETAIL])
+
+        if answer is None:
+            return failure("timeout", f"no answer within {seconds:g} s")
+        if answer.has_error():
+            return failure(_kind_of(answer.error.code), _reason(answer.error))
+        try:
+            heard = decode(record_of(answer).get(MESSAGE), most_bytes=self._most_bytes)  # type: ignore[arg-type]
+        except WireError as error:
+            return failure("invalid", f"its reply cannot be read: {error}")
+        if type(heard) in TASKS:
+            return failure("invalid", f"answered with a task, {type(heard).__name__}")
+        if not isinstance(heard, Failure):
+            return heard  # type: ignore[return-value]  # of all types there are, only replies are left
+        if heard.worker != worker or heard.kind not in ("refused", "error"):
+            return failure("invalid", f"sent a failure nobody can send: {heard.kind} of worker {heard.worker}")
+        return failure(heard.kind, heard.detail.removeprefix(f"site {self._names[worker]}: "))
+
+
+def _kind_of(code: int) -> FailureKind:
+    return "died" if code in DIED else "timeout" if code in EXPIRED else "error"
+
+
+def _reason(error: Any) -> str:
+    lines = [line.strip() for line in str(error.reason or "").splitlines() if line.strip()]
+    return f"Flower's error {error.code}: {lines[-1] if lines else 'no reason given'}"
+
+
+def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
+    """What a node told of its site, or what is wrong with it."""
+    if answer is None:
+        return "a node did not tell of its data in time"
+    if answer.has_error():
+        return _reason(answer.error)
+    record = record_of(answer)
+    if MESSAGE in record:
+        try:
+            failed = decode(record[MESSAGE], most_bytes=FAILURE_ROOM)
+        except WireError as error:
+            return f"a node's answer cannot be read: {error}"
+        return failed.detail if isinstance(failed, Failure) else "a node answered a question nobody asked"
+    try:
+        told = json.loads(record[FACTS])
+        name, numbers = told["site"], told["facts"]
+        facts = ShardFacts(**numbers)
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return "a node told of its data in a way nobody can read; do both ends run the same danl?"
+    if not isinstance(name, str) or not 0 < len(name) <= 100:
+        return "a node has no name; give it one in its --node-config"
+    for part in fields(ShardFacts):
+        value = getattr(facts, part.name)
+        whole = part.type == "int"
+        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not fits or not math.isfinite(value) or value < 0:
+            return f"site {name}: told {part.name}={value!r}"
+    if facts.rows < 1 or facts.n_features < 1 or not facts.total_weight > 0:
+        return f"site {name}: has no rows"
+    return name, facts

@@ -1,0 +1,67 @@
+"""Shards as files, one a site: for federations on this machine, real or played.
+
+Floats are written with every digit, so that a site reads the numbers that were dealt to it. Rows of a sparse matrix
+become LIBSVM text; dense rows, and rows with weights, which LIBSVM has no place for, become CSV.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scipy import sparse
+
+from danl.data.partition import Shard
+
+
+def write_sites(
+    shards: Sequence[Shard], folder: Path, *, binary: bool, feature_names: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """Write a file for every shard; return the node configuration of each site."""
+    folder.mkdir(parents=True, exist_ok=True)
+    width = len(str(len(shards) - 1))
+    configs = []
+    for number, shard in enumerate(shards):
+        name = f"site-{number:0{width}d}"
+        configs.append(
+            {"name": name, "target": "binary" if binary else "real"} | _write(shard, folder / name, feature_names)
+        )
+    return configs
+
+
+def _write(shard: Shard, stem: Path, feature_names: Sequence[str] | None) -> dict[str, Any]:
+    if sparse.issparse(shard.X) and shard.weights is None:
+        path = stem.with_suffix(".svm")
+        path.write_text("".join(_libsvm_lines(shard)), encoding="utf-8")
+        return {"data": str(path.resolve()), "n-features": int(shard.X.shape[1])}
+    path = stem.with_suffix(".csv")
+    X = shard.X.toarray() if sparse.issparse(shard.X) else shard.X
+    features = [f"x{column}" for column in range(X.shape[1])] if feature_names is None else list(feature_names)
+    target, weight = _unused("target", features), _unused("weight", features)
+    weighted = shard.weights is not None
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*features, *([weight] if weighted else []), target])
+        for number, row in enumerate(X.tolist()):
+            extra = [float(shard.weights[number])] if shard.weights is not None else []
+            writer.writerow([*row, *extra, float(shard.y[number])])
+    config = {"data": str(path.resolve()), "target-column": target}
+    return config | ({"weight-column": weight} if weighted else {})
+
+
+def _libsvm_lines(shard: Shard) -> list[str]:
+    X = shard.X.tocsr().sorted_indices()
+    lines = []
+    for number, target in enumerate(shard.y.tolist()):
+        entries = slice(X.indptr[number], X.indptr[number + 1])
+        pairs = zip(X.indices[entries].tolist(), X.data[entries].tolist(), strict=True)
+        lines.append(" ".join([repr(target), *(f"{index + 1}:{value!r}" for index, value in pairs)]) + "\n")
+    return lines
+
+
+def _unused(name: str, names: Sequence[str]) -> str:
+    while name in names:
+        name += "_"
+    return name

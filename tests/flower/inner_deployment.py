@@ -1,0 +1,180 @@
+"""Run by test_loopback.py inside a network of its own: a federation with TLS, driven by the command line.
+
+One deployment for all: it takes seconds to start and every exchange takes some, so the tests follow each other.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import danl
+from danl.flower.certificates import make_certificates, make_node_key
+from danl.flower.up import executable, flower_environment, free_port
+from tests.flower.federations import a1a_shards, same_run
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(570)]
+SETTINGS = {"policy": "random:keep=0.7", "tol": 1e-5}  # masks chosen at the sites; 13 exchanges
+
+REFUSALS = {
+    "plain": "Server disconnected without sending a response",
+    "certificate": "CERTIFICATE_VERIFY_FAILED",
+    "key": "[code: 2004]",
+    "no-key": "All SuperNodes must be registered",
+}
+"""Who comes how, and what it is told: each is refused for its own reason, not because nothing works."""
+
+
+def wait_for(what, seconds):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory, cache):
+    """`danl flower up` as a person runs it; ended with it if a test fails."""
+    folder = tmp_path_factory.mktemp("federation")
+    begun = time.monotonic()
+    command = [sys.executable, "-m", "danl", "flower", "up", "a1a", "--sites", "3", "--tls", "--dir", str(folder)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | cache
+    )
+    try:
+        wait_for(lambda: (folder / "state.json").exists() or process.poll() is not None, 120)
+        assert process.poll() is None, process.stdout.read()
+        print(f"up after {time.monotonic() - begun:.1f} s")
+        yield folder, process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def intruder(folder, name, *security):
+    """A SuperNode that should not get in."""
+    state = json.loads((folder / "state.json").read_text())
+    log = folder / "logs" / f"{name}.log"
+    words = ["--superlink", state["address"], "--host", "127.0.0.1", "--port", str(free_port()), "--max-retries", "1"]
+    site = folder / "sites" / "site-0.toml"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [executable("flower-supernode"), *words, "--node-config", str(site), *security],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=flower_environment(folder / name),
+            start_new_session=True,
+        )
+    return process, log
+
+
+def test_strangers_are_not_let_in(up, tmp_path):
+    folder, _ = up
+    begun = time.monotonic()
+    ours = str(folder / "certificates" / "ca.crt")
+    theirs = str(make_certificates(tmp_path / "other").authority)
+    stranger, _ = make_node_key(tmp_path / "stranger")
+    known = str(folder / "keys" / "site-0.key")
+    started = {
+        "plain": intruder(folder, "plain", "--insecure"),
+        "certificate": intruder(
+            folder, "certificate", "--root-certificates", theirs, "--auth-supernode-private-key", known
+        ),
+        "key": intruder(folder, "key", "--root-certificates", ours, "--auth-supernode-private-key", str(stranger)),
+        "no-key": intruder(folder, "no-key", "--root-certificates", ours),
+    }
+    try:
+        end = time.monotonic() + 25
+        while time.monotonic() < end and any(process.poll() is None for process, _ in started.values()):
+            time.sleep(0.2)
+    finally:
+        for process, _ in started.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+    for name, (process, log) in started.items():
+        said = log.read_text(errors="replace")
+        assert process.returncode != 0, name
+        assert "SuperNode ID" not in said, name
+        assert REFUSALS[name] in said, f"{name}: {said[-1000:]}"
+    print(f"strangers took {time.monotonic() - begun:.1f} s")
+
+
+def test_the_fit_is_the_local_one(up, cache, tmp_path):
+    begun = time.monotonic()
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "danl", "fit", "a1a", "--engine", "flower:timeout=500", "--alpha", "1e-3"]
+    command += ["--policy", SETTINGS["policy"], "--tol", str(SETTINGS["tol"]), "--json", "--out", str(out), "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=520, check=False, env=os.environ | cache)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["sites"] == ["site-0", "site-1", "site-2"]
+    problem = danl.Problem(a1a_shards(), alpha=1e-3)
+    optimum = danl.reference_optimum(problem)
+    local = danl.solve(problem, **SETTINGS)
+    with np.load(out / "model.npz", allow_pickle=False) as model:
+        w = model["w"]
+    history = danl.History.read_csv(out / "history.csv")
+    same_run(danl.Result(w=w, status=report["status"], history=history, method="danl"), local, problem)
+    assert problem.objective(w) - optimum.objective <= 1e-8
+    assert len(history) <= 40
+    assert {path.name for path in out.iterdir()} == {"history.csv", "config.json", "model.npz", "figure.png"}
+    print(
+        f"{len(history)} exchanges took {time.monotonic() - begun:.1f} s, {history.column('seconds').mean():.1f} each"
+    )
+
+
+def test_what_cannot_be_run_is_said_in_one_line(up, cache):
+    for words, message in (
+        (["a1a", "--reference"], "--reference"),
+        (["a9a"], "which the sites hold"),
+        (["a1a", "--workers", "5"], "--workers"),
+    ):
+        command = [sys.executable, "-m", "danl", "fit", *words, "--engine", "flower"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=os.environ | cache)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_ctrl_c_stops_all_of_it(up):
+    folder, process = up
+    port = int(json.loads((folder / "state.json").read_text())["address"].rpartition(":")[2])
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+    said = process.stdout.read()
+    assert "SuperLink on 127.0.0.1" in said
+    assert "danl fit a1a --engine flower" in said
+    assert not (folder / "state.json").exists()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+    wait_for(lambda: not left_over(folder), 20)
+    print(f"down after {time.monotonic() - begun:.1f} s")
+
+
+def left_over(folder):
+    """Processes of this federation that still run: those whose environment names its folder."""
+    home = f"FLWR_HOME={(folder / 'flwr').resolve()}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if home in path.read_bytes().split(b"\0"):
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,179 @@
+"""The app, the run configuration, the sites' files, and the command line's part of it; nothing is started here."""
+
+import tomllib
+
+import numpy as np
+import pytest
+
+import danl
+from danl.errors import InputError
+from danl.flower.files import read_result, write_result
+from danl.flower.new import app_name, write_app
+from danl.flower.runconfig import COMMENTS, DEFAULTS, solve_arguments, to_toml
+from danl.flower.site import Site
+from danl.flower.sitefiles import write_sites
+from danl.flower.up import Federation, free_port, running
+from tests.cli.shell import run as run_danl
+from tests.problems import random_shards
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def test_the_app_has_every_key_and_names_our_components(tmp_path, capsys):
+    ended = run_danl(capsys, "flower", "new", tmp_path / "My run_2")
+    assert ended.status == 0
+    written = tomllib.loads((tmp_path / "My run_2" / "pyproject.toml").read_text())
+    assert written["project"]["name"] == "My-run-2"
+    assert written["tool"]["flwr"]["app"]["config"] == DEFAULTS
+    assert written["tool"]["flwr"]["app"]["publisher"] == "danl"
+    assert written["tool"]["flwr"]["app"]["components"] == {
+        "serverapp": "danl.flower.serverapp:app",
+        "clientapp": "danl.flower.clientapp:app",
+    }
+    assert set(COMMENTS) == set(DEFAULTS)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what Flower itself uses
+def test_flower_takes_the_app(tmp_path):
+    pytest.importorskip("flwr", reason="Flower is not installed: pip install danl[flower]")
+    from flwr.cli.build import build_fab_from_disk
+    from flwr.cli.config_utils import load_and_validate
+
+    write_app(tmp_path / "app")
+    _, warnings = load_and_validate(tmp_path / "app" / "pyproject.toml")
+    assert not warnings
+    assert build_fab_from_disk(tmp_path / "app")
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("mine")
+    ended = run_danl(capsys, "flower", "new", tmp_path)
+    assert ended.status == 2
+    assert "must be a new or empty folder" in ended.err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(("text", "name"), [("7 sites", "danl-7-sites"), ("---", "danl"), ("a" * 50, "a" * 32)])
+def test_app_names_are_those_flower_takes(text, name):
+    assert app_name(text) == name
+
+
+def test_words_survive_toml():
+    words = {"a": 'quote " and \\ back', "b": "tab\tand\nline", "c": "ä", "d": 1e-10, "e": True, "f": 3}
+    assert tomllib.loads(to_toml(words)) == words
+
+
+def test_the_run_configuration_becomes_arguments():
+    problem, run, engine = solve_arguments(
+        {"alpha": "1e-3", "regions": "30,30,63", "init": "fedavg:rounds=2", "sites": 3, "tol": 1e-6, "out": "x"}
+    )
+    assert problem == {"loss": "logistic", "l2": None, "alpha": 1e-3, "weighting": "uniform"}
+    assert run["regions"] == [30, 30, 63]
+    assert run["w0"] == "fedavg:rounds=2"
+    assert engine == {"sites": 3, "deadline": 300.0, "wait": 120.0}
+    assert solve_arguments({})[1]["w0"] is None
+
+
+@pytest.mark.parametrize(
+    ("config", "match"),
+    [({"aplha": 1}, "must be one of alpha"), ({"alpha": "much"}, "alpha='much'"), ({"regions": "prefix"}, "regions")],
+)
+def test_a_wrong_run_configuration_is_said(config, match):
+    with pytest.raises(InputError, match=match):
+        solve_arguments(config)
+
+
+@pytest.mark.parametrize("as_sparse", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("targets", ["binary", "real"])
+def test_a_site_reads_the_numbers_that_were_dealt_to_it(as_sparse, weighted, targets, tmp_path):
+    shards = random_shards(as_sparse=as_sparse, weighted=weighted, targets=targets)
+    configs = write_sites(shards, tmp_path, binary=targets == "binary")
+    for shard, config in zip(shards, configs, strict=True):
+        read = Site.from_config(config).reference.read()
+        dense = [each.X.toarray() if hasattr(each.X, "toarray") else each.X for each in (shard, read)]
+        assert np.array_equal(*dense)
+        assert np.array_equal(read.y, shard.y)
+        assert (read.weights is None) == (shard.weights is None)
+        assert shard.weights is None or np.array_equal(read.weights, shard.weights)
+
+
+def test_a_result_survives_its_folder(tmp_path):
+    problem = danl.Problem(random_shards(), alpha=0.1)
+    result = danl.solve(problem, w0="fedavg:rounds=2", max_rounds=5, engine="local:dropout=0.3,seed=2")
+    assert result.failures
+    write_result(tmp_path, result)
+    read = read_result(tmp_path)
+    assert read.summary() == result.summary()
+    assert read.failures == result.failures
+    assert np.array_equal(read.w0, result.w0)
+    assert read.start.summary() == result.start.summary()
+    (tmp_path / "model.npz").unlink()
+    with pytest.raises(InputError, match="holds no result"):
+        read_result(tmp_path)
+
+
+def test_a_fit_without_a_federation_says_how_to_start_one(capsys, tmp_path):
+    ended = run_danl(capsys, "fit", "a1a", "--engine", "flower")
+    assert ended.status == 2
+    assert "danl flower up" in ended.err
+    with pytest.raises(InputError, match="no federation is up there"):
+        running(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--engine", "flower:sides=3"], "flower has no option 'sides'"),
+        (["--engine", "flower", "--reference"], "--reference"),
+        (["--engine", "flower", "--checkpoint", "c"], "--checkpoint"),
+        (["--engine", "flower", "--workers", "4"], "--workers"),
+        (["--engine", "flower:timeout=0"], "timeout=0"),
+        (["--engine", "flower", "--method", "neuton"], "method"),
+    ],
+)
+def test_a_fit_that_cannot_be_is_said_before_anything_runs(words, message, capsys):
+    ended = run_danl(capsys, "fit", "a1a", *words)
+    assert ended.status == 2
+    assert message in ended.err
+
+
+def test_only_what_was_started_is_stopped(tmp_path):
+    """Each process is a group of its own; another process of this user stays."""
+    import subprocess
+    import sys
+
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    mine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    try:
+        federation = Federation(tmp_path, "a1a", [])
+        federation.processes["mine"] = mine
+        federation.stop()
+        assert mine.poll() is not None
+        assert other.poll() is None
+    finally:
+        for process in (other, mine):
+            process.kill()
+            process.wait(10)
+
+
+def test_free_ports_are_free():
+    assert 1024 <= free_port() < 65536
+
+
+def test_certificates_are_signed_for_loopback_and_keys_are_private(tmp_path):
+    pytest.importorskip("cryptography", reason="comes with Flower: pip install danl[flower]")
+    from cryptography import x509
+
+    from danl.flower.certificates import make_certificates, make_node_key
+
+    made = make_certificates(tmp_path)
+    authority = x509.load_pem_x509_certificate(made.authority.read_bytes())
+    server = x509.load_pem_x509_certificate(made.certificate.read_bytes())
+    server.verify_directly_issued_by(authority)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost"]
+    private, public = make_node_key(tmp_path / "keys" / "north")
+    assert public.read_text().startswith("ecdsa-sha2-nistp384 ")
+    for path in (made.key, private):
+        assert path.stat().st_mode & 0o077 == 0
