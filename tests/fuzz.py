@@ -1,0 +1,148 @@
+"""Random and mutated replies and checkpoint files, as many as asked for: `python -m tests.fuzz --count 100000`.
+
+For each: no crash but the error that is meant for it, no change of the state it was held against, and no growth of
+memory. The suite runs a few thousand of them; the closing check of a release runs 100,000 of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+
+import danl
+from danl.checkpoint import UnreadableError, packed, unpacked
+from danl.core.border import Border
+from danl.core.messages import Exchange, GradientTask, HessianTask, LossTask, Replies
+from danl.core.wire import WireError, decode, encode, most_bytes
+from danl.core.worker import Worker
+from danl.problem import Problem
+from danl.regions import Regions
+from tests.problems import random_shards
+
+D, Q = 7, 3
+
+
+def setting():
+    """Replies of an honest worker, the tasks they answer, and the border they are held against."""
+    problem = Problem(random_shards(), alpha=0.1)
+    regions = Regions.make(Q, D)
+    worker = Worker(0, problem.locals[0], regions, None, 0)
+    w = np.linspace(-1, 1, D)
+    tasks = [HessianTask(5, w), GradientTask(5, w, np.array([True, False, True])), LossTask(5, w)]
+    border = Border(regions, problem.penalties, overflows=False)
+    return border, [(task, encode(worker.answer(task))) for task in tasks], problem.weights
+
+
+def mutated(data: bytes, rng: np.random.Generator) -> bytes:
+    """Bytes changed, cut, doubled, put in, or made up."""
+    kind = rng.integers(6)
+    if kind == 0:
+        return rng.bytes(int(rng.integers(0, 300)))
+    changed = bytearray(data)
+    if kind == 1:
+        return bytes(changed[: int(rng.integers(0, len(changed)))])
+    if kind == 2:
+        place = int(rng.integers(0, len(changed)))
+        return bytes(changed[:place] + rng.bytes(int(rng.integers(1, 20))) + changed[place:])
+    if kind == 3:
+        place, length = int(rng.integers(0, len(changed))), int(rng.integers(1, 64))
+        return bytes(changed[:place] + changed[place : place + length] * 2 + changed[place + length :])
+    for _ in range(int(rng.integers(1, 9))):
+        changed[int(rng.integers(0, len(changed)))] = int(rng.integers(0, 256))
+    return bytes(changed)
+
+
+def altered(data: bytes, rng: np.random.Generator) -> bytes:
+    """A message that is one, and says something else: other numbers, lengths, names, exchanges."""
+    reply = decode(data, most_bytes=most_bytes(D, Q))
+    name = str(rng.choice(list(vars(reply))))
+    value = getattr(reply, name)
+    wild = float(rng.choice([np.nan, np.inf, -np.inf, 1e308, -1.0, 0.0]))
+    if isinstance(value, np.ndarray) and value.dtype == bool:
+        value = rng.random(int(rng.integers(0, 6))) < 0.5
+    elif isinstance(value, np.ndarray):
+        value = value[: int(rng.integers(0, len(value)))] if rng.random() < 0.3 else value.copy()
+        if len(value):
+            value[int(rng.integers(len(value)))] = wild
+    else:
+        value = int(rng.integers(-2, 9)) if isinstance(value, int) else wild
+    return encode(replace(reply, **{name: value}))
+
+
+def fuzz_replies(count: int, seed: int = 0) -> dict[str, int]:
+    """Mutated replies through the wire and the border."""
+    rng, told = (
+        np.random.default_rng(seed),
+        {"refused by the wire": 0, "refused by the border": 0, "dropped": 0, "passed": 0},
+    )
+    border, known, weights = setting()
+    before = border.penalties.tobytes()
+    for _ in range(count):
+        task, data = known[int(rng.integers(len(known)))]
+        try:
+            data = altered(data, rng) if rng.random() < 0.5 else mutated(data, rng)
+            reply = decode(data, most_bytes=most_bytes(D, Q))
+        except WireError:
+            told["refused by the wire"] += 1
+            continue
+        admitted = border.admit(Exchange("x", {0: task}), Replies({0: reply}), weights)
+        for passed in admitted.received.values():
+            for part in vars(passed).values():
+                assert not isinstance(part, np.ndarray) or part.dtype == bool or np.isfinite(part).all()
+        told["dropped"] += admitted.dropped
+        told["refused by the border"] += sum(failure.kind == "invalid" for failure in admitted.failures.values())
+        told["passed"] += len(admitted.received)
+    assert border.penalties.tobytes() == before
+    assert sum(told.values()) == count
+    return told
+
+
+def fuzz_checkpoints(count: int, seed: int = 0) -> dict[str, int]:
+    """Mutated checkpoint files."""
+    rng, told = np.random.default_rng(seed), {"refused": 0, "whole": 0}
+    state = {"w": np.arange(20.0), "n": 3, "t": (1.5, None, "word"), "m": {2: np.eye(3)}}
+    good = packed(state, "mark")
+    expected = repr(unpacked(good, "mark"))
+    for _ in range(count):
+        try:
+            got = unpacked(mutated(good, rng), "mark")
+        except UnreadableError:
+            told["refused"] += 1
+            continue
+        assert repr(got) == expected  # a byte of the archive that says nothing, a date for example
+        told["whole"] += 1
+    return told
+
+
+def grown(work, count: int) -> int:
+    """Bytes of Python memory that are there after `count` more than there were after the first tenth."""
+    work(count // 10, 1)
+    tracemalloc.start()
+    try:
+        work(count // 10, 2)
+        first = tracemalloc.get_traced_memory()[0]
+        work(count // 5, 3)
+        return tracemalloc.get_traced_memory()[0] - first
+    finally:
+        tracemalloc.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100_000)
+    count = parser.parse_args().count
+    print(f"danl {danl.__version__}")
+    for name, work in (("replies", fuzz_replies), ("checkpoints", fuzz_checkpoints)):
+        begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        told = work(count)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        print(f"{count} {name}: {told}; peak memory +{peak} kB; {time.perf_counter() - begun:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
