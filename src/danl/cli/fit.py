@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +35,9 @@ def fit(
     resume: Annotated[
         Path | None, option(RUN, "Go on from the newest whole checkpoint in this folder, with the same options.")
     ] = None,
+    address: Annotated[
+        str | None, option(RUN, "Of a Ray cluster, for --engine ray: auto, or host:port; default: a new one here.")
+    ] = None,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -42,6 +46,7 @@ def fit(
 
     Example: danl fit a1a --policy coverage:psi=3 --alpha 1e-3 --init fedavg:rounds=10 --reference --out run
     """
+    options = replace(options, engine=at_address(options.engine, address))
     if on_sites(options.engine):
         if checkpoint is not None or resume is not None:
             raise InputError("--checkpoint and --resume: are not for --engine flower; leave them out")
@@ -84,6 +89,15 @@ def fit(
     if result.status == "interrupted" and folder is not None:
         screen.print(f"to go on: the same command with --resume {folder}", soft_wrap=True)
     return EXIT[result.status]
+
+
+def at_address(engine: str, address: str | None) -> str:
+    """Put --address into the engine's own options."""
+    if address is None:
+        return engine
+    if engine.partition(":")[0] != "ray" or "address=" in engine:
+        raise InputError(f"--address={address!r}: is for --engine ray, and given once; leave it out for {engine!r}")
+    return engine + ("," if ":" in engine else ":") + f"address={address}"
 
 
 def run_report(
