@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -25,7 +24,8 @@ def namespace() -> list[str]:
     """The command that runs what follows it in a network of its own, loopback up; whatever it started ends with it."""
     flags = ["-n"] if os.geteuid() == 0 else ["-r", "-n"]
     flags += ["--pid", "--fork", "--kill-child", "--mount-proc"]
-    return ["unshare", *flags, "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    bound = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []  # it ends with this process, too
+    return [*bound, "unshare", *flags, "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
 
 def skip_unless_possible(module: str) -> None:
@@ -46,20 +46,13 @@ def run_inside(*arguments: str, timeout: float) -> None:
     command = [*namespace(), sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *arguments]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), environment.get("PYTHONPATH", "")]).rstrip(":")
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
     try:
-        output, _ = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=timeout, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as late:
+        output = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout
         pytest.fail(f"not done within {timeout:g} s\n{output}")
-    assert process.returncode == 0, output
-    assert " passed" in output, output
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout, done.stdout

@@ -10,6 +10,7 @@ import danl
 from danl.core.messages import Exchange, HessianTask, LossTask
 from danl.engines import Local, Ray
 from danl.errors import InputError
+from tests.engines import conformance
 from tests.engines.ray_tools import MARKS, Kept, actors_of, assert_same, opened, shards_of
 
 pytestmark = [*MARKS, pytest.mark.usefixtures("cluster")]
@@ -25,6 +26,11 @@ def engine(cluster):
     engine = Kept(fan_in=2)  # six workers: three leaves and two levels above
     yield engine
     engine.end()
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check):
+    check(lambda: Ray(fan_in=2))
 
 
 @pytest.mark.parametrize(
