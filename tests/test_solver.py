@@ -279,7 +279,7 @@ def test_a_hessian_that_does_not_fit_is_announced(monkeypatch):
         ({"tol": -1e-3}, "tol=-0.001: must be a finite number >= 0"),
         ({"tol": float("nan")}, "tol=nan: must be a finite number >= 0"),
         ({"seed": -1}, "seed=-1: must be a whole number >= 0"),
-        ({"engine": "spark"}, "engine='spark': must be one of local"),
+        ({"engine": "spark"}, "engine='spark': must be one of local, ray, flower"),
         ({"w0": np.zeros(3)}, "w0: must have shape (7,), one number per feature, got (3,)"),
         ({"w0": np.array([0, 0, np.nan, 0, 0, 0, 0])}, "w0: must be finite, and w0[2] is not"),
         (
