@@ -79,7 +79,7 @@ def test_every_k_exchanges_and_the_last(tmp_path):
     kept = Checkpoints(tmp_path).there()
     assert len(kept) <= 2
     assert kept[0] == Checkpoints(tmp_path).path(len(result.history))
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob("*.partial*"))
 
 
 def test_more_rounds_than_before(tmp_path):
@@ -172,7 +172,7 @@ if moment is not None:
             path = checkpoint.Checkpoints(folder).path(exchange + 1)
             path.parent.mkdir(parents=True, exist_ok=True)
             cut = int(abs(moment) * len(data))
-            with open(path.with_suffix(".partial") if moment >= 0 else path, "wb") as file:
+            with open(path.with_name(path.stem + ".partial.npz") if moment >= 0 else path, "wb") as file:
                 file.write(data[:cut])
                 file.flush()
             os.kill(os.getpid(), signal.SIGKILL)

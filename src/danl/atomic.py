@@ -2,18 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
-def written_whole(path: str | Path) -> Iterator[Path]:
-    """Give a path to write to, with the suffix of `path`; it takes the place of `path` when the block ends well."""
+def written_whole(path: str | Path, *, durable: bool = False) -> Iterator[Path]:
+    """Give a path to write to, with the suffix of `path`; it takes the place of `path` when the block ends well.
+
+    With `durable` the bytes, and then the name, are on the disk before the block is left: through a power cut, too.
+    """
     path = Path(path)
     partial = path.with_name(f"{path.stem}.partial{path.suffix}")
     try:
         yield partial
+        if durable:
+            _sync(partial)  # the name must not be there before the bytes are
         partial.replace(path)
+        if durable:
+            _sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Text, whole."""
+    with written_whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
+    """One JSON object, readable, whole."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def _sync(path: Path) -> None:
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:  # Windows has no handles of folders
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -19,7 +19,6 @@ import hashlib
 import io
 import json
 import math
-import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -28,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from danl.atomic import written_whole
 from danl.core.curvature import Curvature
 from danl.core.memory import Memory
 from danl.core.messages import Failure
@@ -101,14 +101,8 @@ class Checkpoints:
     def write(self, exchange: int, carried: Mapping[str, Any], fingerprint: str) -> None:
         """Keep what is carried, and let all but the newest two go."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.path(exchange)
-        partial = path.with_suffix(".partial")
-        with partial.open("wb") as file:
-            file.write(packed(carried, fingerprint))
-            file.flush()
-            os.fsync(file.fileno())  # the name must not be there before the bytes are
-        partial.replace(path)
-        _sync_folder(self.folder)
+        with written_whole(self.path(exchange), durable=True) as partial:
+            partial.write_bytes(packed(carried, fingerprint))
         for old in self.there()[KEPT:]:
             old.unlink(missing_ok=True)
 
@@ -271,15 +265,3 @@ def _digest(text: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
         digest.update(str((name, array.dtype.str, array.shape)).encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the renaming last through a power cut, where the system can."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows has no handles of folders
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
+from danl.atomic import write_json
 from danl.cli.display import comparison_table, console
 from danl.cli.fit import EXIT, run_report
 from danl.cli.options import RUN, Force, Json, Out, ReferenceFlag, RunOptions, option, shares_options
-from danl.cli.output import check_out, describe, write_json, write_run
+from danl.cli.output import check_out, describe, write_run
 from danl.errors import InputError, bad_argument
 from danl.figures import plot_histories
 from danl.result import Result
@@ -50,7 +51,7 @@ def compare(
     for label, result in results.items():  # after the last run: one that is refused leaves nothing behind
         folder = folders[label]
         if folder is not None:
-            write_run(folder, result, job, describe(options, label, job, result))
+            write_run(folder, result, job.title, describe(options, label, job, result), job.data)
         report = run_report(options, job, result, measured_against, None if folder is None else str(folder))
         reports.append({"label": label} | report)
     if out is not None:

@@ -60,7 +60,7 @@ def fit(
     checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
     result = options.solve(job, method, measured_against, screen, checkpoints, resume)
     if out is not None:
-        write_run(out, result, job, describe(options, method, job, result))
+        write_run(out, result, job.title, describe(options, method, job, result), job.data)
     report = run_report(options, job, result, measured_against, str(out) if out else None)
     if as_json:
         print(json.dumps(report, allow_nan=False))

@@ -8,17 +8,14 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from danl._version import __version__
-from danl.atomic import written_whole
 from danl.cli.display import LiveRun, console, summary_table
 from danl.cli.options import RunOptions, check_init, with_batches
-from danl.cli.output import check_out, versions, write_json
+from danl.cli.output import check_out, versions, write_run
 from danl.data import load_dataset, partition
 from danl.errors import InputError, bad_argument
-from danl.figures import plot_histories
 from danl.flower.drive import run_app
 from danl.flower.new import write_app
 from danl.flower.sitefiles import write_sites
@@ -114,7 +111,8 @@ def fit_on_sites(
         f"{len(settings['regions'])} regions, {options.policy}, {settings['loss']}"
     )
     if out is not None:
-        _write(out, result, title, {"run_config": config, "sites": told["sites"], "settings": settings})
+        asked = {"danl": __version__, "run_config": config, "sites": told["sites"], "settings": settings}
+        write_run(out, result, title, asked | {"status": result.status, "versions": versions()})
     report = result.summary() | {
         "data": options.data,
         "rows": int(sum(settings["rows"])),
@@ -188,14 +186,3 @@ def _asked(options: RunOptions, method: str, reference: bool) -> tuple[dict[str,
         "wait": float(chosen["wait"]),
     }
     return config, target | {"timeout": float(chosen["timeout"])}
-
-
-def _write(out: Path, result: Result, title: str, config: dict[str, Any]) -> None:
-    """The files of a run."""
-    out.mkdir(parents=True, exist_ok=True)
-    result.history.to_csv(out / "history.csv")
-    write_json(out / "config.json", {"danl": __version__} | config | {"status": result.status, "versions": versions()})
-    with written_whole(out / "model.npz") as partial:
-        np.savez(partial, w=result.w, w0=result.w0)
-    if len(result.history):
-        plot_histories({result.method: result.history}, out / "figure.png", title=title)

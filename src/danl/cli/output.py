@@ -6,7 +6,6 @@ beside its place and renamed, so that a reader never sees half of one.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import tempfile
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from danl._version import __version__
-from danl.atomic import written_whole
+from danl.atomic import write_json, written_whole
 from danl.cli.options import Job, RunOptions
 from danl.data import Dataset
 from danl.errors import InputError
@@ -52,33 +51,27 @@ def check_out(out: Path | None, *, force: bool, files: tuple[str, ...] = RUN_FIL
         ) from None
 
 
-def write_run(out: Path, result: Result, job: Job, config: dict[str, Any]) -> None:
-    """Write the four files of a run."""
+def write_run(out: Path, result: Result, title: str, config: dict[str, Any], data: Dataset | None = None) -> None:
+    """Write the four files of a run; `data` where the rows are here."""
     out.mkdir(parents=True, exist_ok=True)
     result.history.to_csv(out / "history.csv")
     write_json(out / "config.json", config)
-    write_model(out / "model.npz", result, job.data)
+    write_model(out / "model.npz", result, data)
     if len(result.history):
-        plot_histories({result.method: result.history}, out / "figure.png", title=job.title)
+        plot_histories({result.method: result.history}, out / "figure.png", title=title)
     else:
         (out / "figure.png").unlink(missing_ok=True)  # of the run that --force replaces
 
 
-def write_model(path: Path, result: Result, data: Dataset) -> None:
+def write_model(path: Path, result: Result, data: Dataset | None) -> None:
     """The coefficients and what they belong to, as an npz without pickled objects."""
     arrays: dict[str, Any] = {"w": result.w, "w0": result.w0}
-    if data.classes is not None:
+    if data is not None and data.classes is not None:
         arrays["classes"] = np.array([str(label) for label in data.classes])
-    if data.feature_names is not None:
+    if data is not None and data.feature_names is not None:
         arrays["feature_names"] = np.array(data.feature_names)
     with written_whole(path) as partial:
         np.savez(partial, **arrays)
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """One JSON object, readable."""
-    with written_whole(path) as partial:
-        partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def describe(options: RunOptions, method: str, job: Job, result: Result) -> dict[str, Any]:

@@ -81,7 +81,8 @@ def reproduce(
     count, missing = len(runs.runs), len(runs.missing)
     screen.print(f"{count} runs, {count - missing} of them there already, in {out}", soft_wrap=True)
     with progress_of(screen, runs.rounds, quiet=quiet) as progress:
-        made = make(plan, chosen, out, processes=processes, progress=progress, waiting=waiting(screen, quiet=quiet))
+        wait = waiting(screen, quiet=quiet)
+        made = make(plan, chosen, out, runs, processes=processes, progress=progress, waiting=wait)
     if made is None:
         print(f"interrupted: what is done is kept in {out}; the same command goes on from there", file=sys.stderr)
         return 130

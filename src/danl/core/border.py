@@ -163,22 +163,21 @@ class Border:
                 fault = self._mask_fault(task, mask)
                 size = d if mask is None or fault else int(self.regions.coordinates(mask).size)
                 vectors = {"gradient": (fragment, size)}
-            case HessianReply(gradient=gradient, packed_hessian=packed):
-                fault = None
-                vectors = {"gradient": (gradient, d)}
-                if packed is not None:  # else it was added up, and looked at, on the way
-                    vectors["Hessian"] = (packed, packed_size(d))
+            case HessianReply(gradient=gradient):
+                fault, vectors = None, {"gradient": (gradient, d)}
             case ModelReply(w=w):
                 fault, vectors = None, {"model": (w, d)}
             case _:
                 fault, vectors = None, {}
         loss = getattr(reply, "loss", 0.0)
         fault = fault or self._loss_fault(loss, blown_up)
+        excused = blown_up or (self.overflows and loss == np.inf)
         for name, (vector, length) in vectors.items():
-            excused = blown_up or (self.overflows and loss == np.inf)
             fault = fault or _vector_fault(name, vector, length, excused)
-        if fault is None and isinstance(reply, HessianReply) and reply.packed_hessian is not None and not blown_up:
-            fault = hessian_fault(reply.packed_hessian, d, float(self.penalties[worker]))
+        if fault is None and isinstance(reply, HessianReply) and reply.packed_hessian is not None:
+            # None: it was added up, and looked at, on the way
+            penalty = float(self.penalties[worker])
+            fault = packed_fault(reply.packed_hessian, d, penalty, excused=excused, blown_up=blown_up)
         return fault
 
     def _mask_fault(self, task: GradientTask, mask: object) -> str | None:
@@ -205,7 +204,7 @@ class Border:
 
 
 def packed_fault(packed: object, d: int, penalty: float, *, excused: bool, blown_up: bool) -> str | None:
-    """What is wrong with a packed Hessian where it is added up on the way: the checks of `Border.fault`, in one."""
+    """What is wrong with a packed Hessian, here or where it is added up on the way."""
     fault = _vector_fault("Hessian", packed, packed_size(d), excused)
     if fault is None and not blown_up:
         assert isinstance(packed, np.ndarray)

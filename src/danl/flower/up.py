@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from danl.atomic import written_whole
+from danl.atomic import write_json
 from danl.data.fetch import cache_dir
 from danl.errors import InputError
 from danl.flower.certificates import Certificates, make_certificates, make_node_key
@@ -202,8 +202,7 @@ class Federation:
             "tls": self.tls,
             "pid": os.getpid(),
         }
-        with written_whole(self.folder / STATE) as partial:
-            partial.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+        write_json(self.folder / STATE, state)
         pointer = _pointer()
         pointer.parent.mkdir(parents=True, exist_ok=True)
         pointer.write_text(f"{self.folder.resolve()}\n", encoding="utf-8")

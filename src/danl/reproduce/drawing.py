@@ -39,8 +39,9 @@ from danl.reproduce.curves import (
     views,
     write_panels,
 )
-from danl.reproduce.runs import FIGURES, PAPER, Plan, Run
-from danl.reproduce.store import Store, code_digest
+from danl.reproduce.execute import digest
+from danl.reproduce.runs import FIGURES, PAPER, Plan
+from danl.reproduce.store import Store
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,15 +84,9 @@ def draw_all(store: Store, plan: Plan, figure_names: Sequence[str], out: Path) -
             rows = {reading: made[View(name, (reading,), view.penalties)] for reading in view.readings}
             written += draw_overview(view, rows, plan, out)
     others = [run for name in PENALTY_FIGURES if name not in figure_names for run in plan.figure_runs(name)]
-    if set(figure_names) & set(PENALTY_FIGURES) and all(_is_current(store, run) for run in others):
+    if set(figure_names) & set(PENALTY_FIGURES) and all(store.has(run, digest(run.data)) for run in others):
         written += draw_penalties(_penalty_parts(store, plan, made), plan, out)
     return written
-
-
-def _is_current(store: Store, run: Run) -> bool:
-    """Whether the run is there, by this code: nobody has looked after runs of figures that were not asked for."""
-    path = store.path(run)
-    return path.exists() and code_digest() in path.read_text(encoding="utf-8")
 
 
 def _penalty_parts(store: Store, plan: Plan, made: Mapping[View, Panels]) -> dict[View, Panels]:

@@ -12,8 +12,10 @@ import os
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from danl.atomic import write_json, write_text
 from danl.reproduce import report
 from danl.reproduce.claims import claim_runs, judge_all
 from danl.reproduce.claims.base import Verdict
@@ -61,6 +63,7 @@ def make(
     plan: Plan,
     targets: Collection[str],
     out: Path,
+    runs: Needed,
     *,
     processes: int | None = None,
     progress: Callable[[int], object] = lambda done: None,
@@ -76,6 +79,8 @@ def make(
         Any of fig1, fig2 and claims.
     out : Path
         The folder; runs that are in it already are not done again.
+    runs : Needed
+        Of `needed(plan, targets, out)`.
     processes : int, optional
         Runs at the same time. Default: one a core.
     progress : callable
@@ -84,24 +89,25 @@ def make(
         Makes the context in which a step that takes a moment runs, from what the step does.
 
     """
-    store, missing = Store(out), needed(plan, targets, out).missing
+    store, missing = Store(out), runs.missing
+    read = cache(store.read)  # tables and claims look at the same runs
     out.mkdir(parents=True, exist_ok=True)
     digests = {name: digest(name) for name in plan.data}
-    report.write_json(out / "environment.json", report.environment(plan, digests))
+    write_json(out / "environment.json", report.environment(plan, digests))
     if missing and not complete(store, list(missing), processes=processes or os.cpu_count() or 1, progress=progress):
         return None
     names, figures, tables = figures_of(targets), [], []
     if names:
         with waiting("drawing the figures"):
             figures = draw_all(store, plan, names, out / "figures")
-            tables = all_tables(plan, names, store.read)
+            tables = all_tables(plan, names, read)
     verdicts: list[Verdict] | None = None
     if CLAIMS in targets:
         with waiting("judging the claims"):
-            verdicts = judge_all(plan, store.read)
-        report.write_json(out / "claims.json", report.claims_dictionary(verdicts, plan))
-        report.write_text(out / "claims.md", report.claims_page(verdicts, plan))
-    report.write_text(out / "index.md", report.index_page(plan, figures, tables, verdicts))
+            verdicts = judge_all(plan, read)
+        write_json(out / "claims.json", report.claims_dictionary(verdicts, plan))
+        write_text(out / "claims.md", report.claims_page(verdicts, plan))
+    write_text(out / "index.md", report.index_page(plan, figures, tables, verdicts))
     return Made(tuple(figures), None if verdicts is None else tuple(verdicts))
 
 

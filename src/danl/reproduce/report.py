@@ -10,7 +10,6 @@ Everything is made from the stored rows and the verdicts; nothing here decides a
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from danl._version import __version__
-from danl.atomic import written_whole
 from danl.reproduce.claims.base import Table, Verdict
 from danl.reproduce.curves import slug
 from danl.reproduce.open_points import OPEN_POINTS
@@ -29,18 +27,6 @@ from danl.reproduce.runs import FIGURES, PAPER, Plan
 from danl.reproduce.store import code_digest
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "matplotlib")
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """One JSON object, readable, whole."""
-    with written_whole(path) as partial:
-        partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Text, whole."""
-    with written_whole(path) as partial:
-        partial.write_text(text, encoding="utf-8")
 
 
 def environment(plan: Plan, digests: Mapping[str, str]) -> dict[str, Any]:

@@ -23,19 +23,13 @@ from danl.reproduce.claims.cases import (
     word_of,
 )
 from danl.reproduce.claims.measures import CONVERGED, SOLVED, Repeated, exchanges_to, most
-from danl.reproduce.claims.shapes import figure_masks
+from danl.reproduce.claims.shapes import figure_masks, figure_runs
 from danl.reproduce.runs import READINGS, Plan, Run
 from danl.reproduce.store import Stored
 
 AS_PRINTED = "danl-paper"
 """Algorithm 1 to the letter."""
 NEARLY_ALL = 0.95
-
-
-def figure_runs(plan: Plan) -> Iterator[Run]:
-    """The runs of Figures 1 and 2, waits spread."""
-    for parts in product(plan.data, plan.penalties, READINGS, figure_masks().values()):
-        yield from plan.curve_runs(*parts)
 
 
 def what_was_run(plan: Plan) -> str:

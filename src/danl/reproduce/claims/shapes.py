@@ -37,6 +37,12 @@ def figure_masks() -> dict[str, Curve]:
     return {each.label: each for name in ("fig1", "fig2") for each in FIGURES[name].curves}
 
 
+def figure_runs(plan: Plan) -> Iterator[Run]:
+    """The runs of Figures 1 and 2, waits spread."""
+    for parts in product(plan.data, plan.penalties, READINGS, figure_masks().values()):
+        yield from plan.curve_runs(*parts)
+
+
 class EarlyRise:
     """The loss first increases, then decreases."""
 
@@ -117,8 +123,7 @@ class LinearConvergence:
     name = "linear-convergence"
 
     def runs(self, plan: Plan) -> Iterator[Run]:
-        for parts in product(plan.data, plan.penalties, READINGS, figure_masks().values()):
-            yield from plan.curve_runs(*parts)
+        return figure_runs(plan)
 
     def judge(self, plan: Plan, read: Reader) -> Verdict:
         findings, cells, values, rates = [], [], [], {reading: list[float]() for reading in READINGS}
