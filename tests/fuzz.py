@@ -34,7 +34,7 @@ def setting():
     worker = Worker(0, problem.locals[0], regions, None, 0)
     w = np.linspace(-1, 1, D)
     tasks = [HessianTask(5, w), GradientTask(5, w, np.array([True, False, True])), LossTask(5, w)]
-    border = Border(regions, problem.penalties, overflows=False)
+    border = Border(regions, problem.penalties, problem.layout.penalised, overflows=False)
     return border, [(task, encode(worker.answer(task))) for task in tasks], problem.weights
 
 

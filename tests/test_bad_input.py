@@ -17,6 +17,8 @@ from tests.cli.shell import contents, run, run_process
 EXPECTED = "expected '<label> <index>:<value> ...' with indices that increase"
 METHODS = "danl-paper, danl-masked, newton-zero, newton, newton-undamped, gd, fedavg"
 
+REGIONS = "a number, sizes such as 30,30,63, index groups, 'prefix', 'prefix:separator=.' or 'classes'"
+
 
 @pytest.fixture(autouse=True)
 def only_what_is_bundled(monkeypatch):
@@ -149,7 +151,8 @@ def test_more_than_two_classes_for_a_binary_loss(refused, write, loss):
     path = write("rows.svm", "+1 1:1\n2 2:1\n3 3:1\n")
     assert refused("fit", path, "--loss", loss) == (
         f"{path}: y: found 3 different values (1, 2, 3); target='binary' needs exactly two; "
-        "for a real-valued target use loss squared or poisson (load_dataset(..., target='real') in Python)"
+        "for a real-valued target use loss squared or poisson (load_dataset(..., target='real') in Python), "
+        "for more classes loss multinomial (target='classes')"
     )
 
 
@@ -273,7 +276,7 @@ NAMES = [
         "policy='coverage:psy=3': must be coverage with options among psi, gamma, keep, waits; 'psy' is unknown",
     ),
     ("--engine lcal", "engine='lcal': must be one of local, ray, flower"),
-    ("--loss logit", "loss='logit': must be one of logistic, squared, poisson, squared_hinge"),
+    ("--loss logit", "loss='logit': must be one of logistic, squared, poisson, squared_hinge, multinomial"),
     ("--weighting rows", "weighting='rows': must be 'uniform' (the paper) or 'samples' (the pooled fit)"),
     ("--partition iit", "partition='iit': must be one of iid, site, dirichlet, sorted, quantity"),
     ("--partition dirichlet:beta=1", "beta=1: is not an option of scheme 'dirichlet', which takes alpha"),
@@ -285,10 +288,10 @@ NAMES = [
         "--partition site",
         "partition='site': needs the site of each row; name the column that has it with --site",
     ),
-    ("--regions 3.5", "regions='3.5': must be a number, sizes such as 30,30,63, or 'prefix'"),
+    ("--regions 3.5", f"regions='3.5': must be {REGIONS}"),
     (
         "--regions thirds",
-        "regions='thirds': must be a number, sizes, index groups, 'prefix' or 'prefix:separator=.'; try 'prefix'",
+        f"regions='thirds': must be {REGIONS}",
     ),
     (
         "--regions prefix",
@@ -310,7 +313,7 @@ def test_unknown_names(refused, words, message):
 
 
 def test_empty_regions(refused):
-    message = "regions='': must be a number, sizes such as 30,30,63, or 'prefix'"
+    message = f"regions='': must be {REGIONS}"
     assert refused("fit", "a1a", "--regions", "") == message
 
 

@@ -109,4 +109,4 @@ def test_wrong_targets(name, y, message):
 def test_unknown_loss_lists_the_closest_first():
     with pytest.raises(InputError) as error:
         make_loss("square")
-    assert str(error.value) == "loss='square': must be one of squared, squared_hinge, logistic, poisson"
+    assert str(error.value) == "loss='square': must be one of squared, squared_hinge, logistic, poisson, multinomial"

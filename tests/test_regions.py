@@ -162,12 +162,13 @@ def test_regions_cannot_be_changed():
         ),
         (
             "suffix",
-            "regions='suffix': must be a number, sizes, index groups, 'prefix' or 'prefix:separator=.'; try 'prefix'",
+            "regions='suffix': must be a number, sizes such as 30,30,63, index groups, 'prefix', 'prefix:separator=.' "
+            "or 'classes'",
         ),
         (
             "prefix:sep=.",
-            "regions='prefix:sep=.': must be a number, sizes, index groups, 'prefix' or "
-            "'prefix:separator=.'; try 'prefix'",
+            "regions='prefix:sep=.': must be a number, sizes such as 30,30,63, index groups, 'prefix', "
+            "'prefix:separator=.' or 'classes'",
         ),
     ],
 )

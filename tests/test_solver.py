@@ -248,7 +248,7 @@ def test_an_interrupted_reference_is_none(monkeypatch):
 
 SEPARATION = (
     "the data is separable and there is no penalty: the coefficients grow without end and the objective has no "
-    "optimum; set alpha or l2 > 0"
+    "optimum (perfect separation: some coefficients classify every row); set alpha or l2 > 0, or C of an estimator"
 )
 
 
@@ -261,12 +261,16 @@ def test_an_unpenalised_separable_problem_ends_and_says_so(method):
         result = danl.solve(danl.Problem(shards, l2=0.0), method=method, max_rounds=200, tol=1e-12)
     assert [str(each.message) for each in warned] == [SEPARATION]
     assert np.isfinite(result.w).all()
+    assert result.status in ("max_rounds", "diverged")
+    assert SEPARATION in result.notes
     danl.solve(danl.Problem(shards, l2=1e-3), method=method, max_rounds=200)  # with a penalty there is nothing to say
 
 
 def test_a_hessian_that_does_not_fit_is_announced(monkeypatch):
     monkeypatch.setattr("danl.warn.total_memory", lambda: 700)
-    with pytest.warns(danl.DanlWarning, match=r"7 features make a Hessian of 0.0 GB, more than half of this machine's"):
+    with pytest.warns(
+        danl.DanlWarning, match=r"7 coefficients make a Hessian of 0.0 GB, more than half of this machine's"
+    ):
         danl.solve(random_problem(), max_rounds=1)
     monkeypatch.setattr("danl.warn.total_memory", lambda: None)
     danl.solve(random_problem(), max_rounds=1)
@@ -280,7 +284,7 @@ def test_a_hessian_that_does_not_fit_is_announced(monkeypatch):
         ({"tol": float("nan")}, "tol=nan: must be a finite number >= 0"),
         ({"seed": -1}, "seed=-1: must be a whole number >= 0"),
         ({"engine": "spark"}, "engine='spark': must be one of local, ray, flower"),
-        ({"w0": np.zeros(3)}, "w0: must have shape (7,), one number per feature, got (3,)"),
+        ({"w0": np.zeros(3)}, "w0: must have shape (7,), a number for every coefficient, got (3,)"),
         ({"w0": np.array([0, 0, np.nan, 0, 0, 0, 0])}, "w0: must be finite, and w0[2] is not"),
         (
             {"w0": "newton"},

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from danl.data import Dataset, Shard, load_dataset, partition
     from danl.data.reference import ShardReference
     from danl.errors import DanlWarning, InputError
+    from danl.estimators import DANLClassifier, DANLRegressor
     from danl.figures import plot_histories
     from danl.history import History, Row
     from danl.policies import Profile
@@ -43,6 +44,8 @@ _HOMES = {
     "Guards": "danl.core.border",
     "RemoteProblem": "danl.problem",
     "ShardReference": "danl.data.reference",
+    "DANLClassifier": "danl.estimators",
+    "DANLRegressor": "danl.estimators",
     "Dataset": "danl.data",
     "History": "danl.history",
     "InputError": "danl.errors",
@@ -65,6 +68,8 @@ _MODULES = ("engines", "methods", "objectives", "policies")
 __all__ = [
     "Certificate",
     "Checkpoints",
+    "DANLClassifier",
+    "DANLRegressor",
     "DanlWarning",
     "Dataset",
     "Guards",

@@ -153,11 +153,11 @@ def fingerprint_of(parts: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def packed(carried: Mapping[str, Any], fingerprint: str) -> bytes:
-    """The bytes of a checkpoint."""
+def packed(carried: Mapping[str, Any], fingerprint: str, magic: str = MAGIC) -> bytes:
+    """The bytes of a checkpoint, or of another file of this make."""
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     text = json.dumps({"fingerprint": fingerprint, "carried": {k: tree(v, arrays) for k, v in carried.items()}})
-    head = json.dumps({"magic": MAGIC, "version": VERSION, "digest": _digest(text, arrays)})
+    head = json.dumps({"magic": magic, "version": VERSION, "digest": _digest(text, arrays)})
     whole = io.BytesIO()
     whole_arrays: dict[str, Any] = {
         "head": np.frombuffer(head.encode(), dtype=np.uint8),
@@ -168,7 +168,7 @@ def packed(carried: Mapping[str, Any], fingerprint: str) -> bytes:
     return whole.getvalue()
 
 
-def unpacked(data: bytes, fingerprint: str) -> dict[str, Any]:
+def unpacked(data: bytes, fingerprint: str, magic: str = MAGIC) -> dict[str, Any]:
     """What a checkpoint carried; `UnreadableError` says what is wrong with anything else."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
@@ -176,8 +176,8 @@ def unpacked(data: bytes, fingerprint: str) -> dict[str, Any]:
             stored = {name: file[name] for name in file.files}
         head = json.loads(bytes(stored.pop("head")).decode())
         text = bytes(stored.pop("text")).decode()
-        if not isinstance(head, dict) or head.get("magic") != MAGIC:
-            raise UnreadableError("no checkpoint of danl")
+        if not isinstance(head, dict) or head.get("magic") != magic:
+            raise UnreadableError(f"no {magic} file")
         if head.get("version") != VERSION:
             raise UnreadableError(f"written by another version (format {head.get('version')}, this is {VERSION})")
         if head.get("digest") != _digest(text, stored):
@@ -189,7 +189,7 @@ def unpacked(data: bytes, fingerprint: str) -> dict[str, Any]:
     except UnreadableError:
         raise
     except Exception as error:  # whatever a torn or hostile archive makes numpy, zipfile, json and struct raise
-        raise UnreadableError(f"torn, or no checkpoint ({type(error).__name__})") from None
+        raise UnreadableError(f"torn, or no {magic} file ({type(error).__name__})") from None
 
 
 def tree(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:

@@ -90,6 +90,7 @@ def go_through(
         failures=tuple(loop.failures),
         notes=(*loop.shut_out_notes, *getattr(loop.state, "notes", ())),
         dropped=loop.dropped,
+        products=dict(getattr(loop.state, "products", {})),
         settings=_settings(run, engine),
     )
 
@@ -269,7 +270,7 @@ class Loop:
                 self.run.profiles,
                 problem.rows,
                 self.run.entries_per_row,
-                problem.n_features,
+                problem.n_coefficients,
             ),
             coverage=tuple(int(count) for count in trained.sum(axis=0)),
         )
@@ -292,10 +293,12 @@ def _settings(run: Run, engine: Engine) -> dict[str, Any]:
         "workers": problem.n_workers,
         "rows": [int(rows) for rows in problem.rows],
         "features": problem.n_features,
+        "outputs": problem.layout.n_outputs,
         "loss": problem.loss.name,
         "l2": problem.l2,
         "alpha": problem.alpha,
         "weighting": problem.weighting,
+        "intercept": problem.intercept,
         "max_rounds": setup.setting.max_rounds,
         "tol": setup.tol,
         "seed": setup.seed,

@@ -8,19 +8,23 @@ For a row a with target y and margin z = a . w, a loss is three vectorised funct
 
 and the bounds the theory asks for. Everything else (averages, penalties, masks) is built on these three.
 All are written so that margins of +-1e4 give the right double, which may be 0 or inf, never NaN.
+
+A multinomial loss has a margin for every class: z is then (rows, classes), `first` as well, and instead of `second` it
+has `second_blocks`, the second derivative in the margins of each pair of classes.
 """
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Protocol, runtime_checkable
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, xlogy
+from scipy.special import expit, logsumexp, softmax, xlogy
 
-from danl.errors import InputError
-from danl.spec import unknown_name
+from danl.errors import InputError, bad_argument
+from danl.spec import parse_spec, unknown_name
 
 Array = NDArray[np.float64]
 
@@ -29,7 +33,9 @@ Array = NDArray[np.float64]
 class Loss(Protocol):
     """What a loss has to offer; implement it to bring your own."""
 
-    name: ClassVar[str]
+    @property
+    def name(self) -> str: ...
+
     second_bound: ClassVar[float]
     """sup of `second`: makes the gradient Lipschitz; inf where there is none."""
     third_bound: ClassVar[float]
@@ -152,7 +158,72 @@ class SquaredHinge:
         _check_binary(self.name, y)
 
 
+class Multinomial:
+    r"""log sum_k exp(z_k) - z_y: softmax cross-entropy over `classes` classes, each with coefficients of its own.
+
+    Adding the same vector to the coefficients of all classes changes no probability, so without a penalty there are
+    many optima; with one, the coefficients of the classes sum to zero.
+    """
+
+    first_bound: ClassVar[float] = math.sqrt(2.0)
+    second_bound: ClassVar[float] = 0.5  # of diag(p) - p p^T (Böhning, 1992)
+    third_bound: ClassVar[float] = math.inf  # there is one; nothing here needs it
+    binary: ClassVar[bool] = False
+
+    def __init__(self, classes: int) -> None:
+        if not isinstance(classes, int | np.integer) or isinstance(classes, bool) or classes < 2:
+            raise bad_argument("classes", classes, "a whole number of at least 2", "for example multinomial:classes=3")
+        self.n_outputs = int(classes)
+
+    @property
+    def name(self) -> str:
+        return f"multinomial:classes={self.n_outputs}"
+
+    def value(self, y: Array, z: Array) -> Array:
+        top = z.max(axis=1, keepdims=True)
+        own = np.take_along_axis(z, y.astype(np.intp)[:, None], axis=1)
+        # log1p of the others' shares where the own class leads: a confident right answer keeps its tiny loss.
+        with np.errstate(invalid="ignore"):
+            out: Array = np.where(own == top, _log1p_others(z, y), logsumexp(z, axis=1, keepdims=True) - own)[:, 0]
+        return out
+
+    def first(self, y: Array, z: Array) -> Array:
+        slopes: Array = softmax(z, axis=1)
+        rows, own = np.arange(len(y)), y.astype(np.intp)
+        others = slopes.copy()
+        others[rows, own] = 0.0
+        slopes[rows, own] = -others.sum(axis=1)  # p_y - 1 without cancellation
+        return slopes
+
+    def second_blocks(self, y: Array, z: Array) -> Iterator[tuple[int, int, Array]]:
+        """(k, m, p_k ([k = m] - p_m)) for k <= m."""
+        p: Array = softmax(z, axis=1)
+        for k in range(self.n_outputs):
+            others = np.delete(p, k, axis=1).sum(axis=1)
+            yield k, k, p[:, k] * others
+            for m in range(k + 1, self.n_outputs):
+                yield k, m, -p[:, k] * p[:, m]
+
+    def second(self, y: Array, z: Array) -> Array:
+        """The whole matrix of every row, (rows, classes, classes)."""
+        out = np.empty((*z.shape, self.n_outputs))
+        for k, m, bend in self.second_blocks(y, z):
+            out[:, k, m] = out[:, m, k] = bend
+        return out
+
+    def check_targets(self, y: Array) -> None:
+        wrong = np.flatnonzero((y < 0) | (y >= self.n_outputs) | (y != np.floor(y)))
+        if wrong.size:
+            row = int(wrong[0])
+            raise InputError(
+                f"y[{row}]={float(y[row])!r}: loss {self.name!r} needs targets 0, 1, ..., {self.n_outputs - 1}, the "
+                "numbers of the classes; danl.load_dataset(..., target='classes') numbers any labels"
+            )
+
+
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), Poisson(), SquaredHinge())}
+MULTINOMIAL = "multinomial"
+LOSS_NAMES = (*LOSSES, MULTINOMIAL)
 
 
 def make_loss(loss: str | Loss) -> Loss:
@@ -160,12 +231,53 @@ def make_loss(loss: str | Loss) -> Loss:
     if isinstance(loss, str):
         if loss in LOSSES:
             return LOSSES[loss]
-        raise unknown_name("loss", loss, LOSSES)
+        return _multinomial(loss)
     if isinstance(loss, Loss):
         return loss
     raise InputError(
-        f"loss={loss!r}: must be one of {', '.join(LOSSES)} or an object with the attributes of danl.objectives.Loss"
+        f"loss={loss!r}: must be one of {', '.join(LOSS_NAMES)} or an object with the attributes of "
+        "danl.objectives.Loss"
     )
+
+
+def _multinomial(text: str) -> Loss:
+    name, options = parse_spec(text, argument="loss")
+    if name != MULTINOMIAL:
+        raise unknown_name("loss", name, LOSS_NAMES)
+    if set(options) != {"classes"}:
+        raise bad_argument("loss", text, "multinomial with the number of classes", "for example multinomial:classes=3")
+    return Multinomial(options["classes"])  # type: ignore[arg-type]  # it looks itself
+
+
+def target_of(loss: str | Loss) -> Literal["binary", "classes", "real"]:
+    """What kind of target a loss needs, as `danl.load_dataset` takes it."""
+    if loss == MULTINOMIAL:
+        return "classes"  # as many as the data has
+    made = make_loss(loss)
+    return "binary" if made.binary else "classes" if outputs_of(made) > 1 else "real"
+
+
+def outputs_of(loss: Loss) -> int:
+    """How many margins a row has: one, or as many as the loss says (`n_outputs`)."""
+    return int(getattr(loss, "n_outputs", 1))
+
+
+def second_blocks(loss: Any, y: Array, z: Array) -> Iterator[tuple[int, int, Array]]:
+    """The second derivatives in the margins k <= m of every row; one block where there is one margin."""
+    if z.ndim == 1:
+        yield 0, 0, loss.second(y, z)
+    else:
+        yield from loss.second_blocks(y, z)
+
+
+def _log1p_others(z: Array, y: Array) -> Array:
+    """log(1 + sum of exp(z_k - z_y) over the other classes)."""
+    own = y.astype(np.intp)
+    with np.errstate(over="ignore", invalid="ignore"):
+        shares = np.exp(z - np.take_along_axis(z, own[:, None], axis=1))
+    shares[np.arange(len(y)), own] = 0.0
+    out: Array = np.log1p(shares.sum(axis=1, keepdims=True))
+    return out
 
 
 def _sign(y: Array) -> Array:

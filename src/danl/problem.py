@@ -9,104 +9,23 @@ With W_i the total weight of worker i's rows (m_i of them, each of weight 1 unle
     alpha  an absolute penalty on the averaged loss: penalty_i = alpha for every worker
     weighting="uniform"  weight_i = 1 / N           (the paper)
     weighting="samples"  weight_i = W_i / sum W      (with alpha: the pooled fit, whatever the split)
+    intercept=True       a_ij ends with a one, and the penalty is not on its coefficient
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from danl.data.partition import Shard
 from danl.data.reference import ShardFacts, ShardReference, facts_of
 from danl.errors import InputError, bad_argument
-from danl.objectives import Array, Loss, make_loss
-
-
-@dataclass(frozen=True)
-class LocalObjective:
-    """F_i of one worker: all the mathematics a worker does on its own rows."""
-
-    X: Any  # CSR or dense, (rows, d)
-    y: Array
-    weights: Array | None
-    loss: Loss
-    penalty: float
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.y.shape[0])
-
-    @cached_property
-    def row_weights(self) -> Array:
-        """s_ij / W_i: what each row counts in the average."""
-        if self.weights is None:
-            return np.full(self.n_rows, 1.0 / self.n_rows)
-        return np.asarray(self.weights / self.weights.sum())
-
-    def value(self, w: Array) -> float:
-        """F_i(w)."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = self.loss.value(self.y, self.X @ w)
-            return float(self.row_weights @ values) + 0.5 * self.penalty * float(w @ w)
-
-    def value_and_gradient(self, w: Array, rows: Array | None = None) -> tuple[float, Array]:
-        """F_i(w) and its gradient, on all rows or on a sample of them."""
-        X, y, row_weights = self._sample(rows)
-        with np.errstate(over="ignore", invalid="ignore"):  # a model that blew up: the loop sees inf and ends the run
-            z = X @ w
-            value = float(row_weights @ self.loss.value(y, z)) + 0.5 * self.penalty * float(w @ w)
-            gradient = X.T @ (row_weights * self.loss.first(y, z)) + self.penalty * w
-        return value, gradient
-
-    def hessian(self, w: Array, rows: Array | None = None) -> Array:
-        """X^T diag(row_weights * second) X + penalty I, dense."""
-        X, y, row_weights = self._sample(rows)
-        with np.errstate(over="ignore", invalid="ignore"):
-            bend = row_weights * self.loss.second(y, X @ w)
-            if sparse.issparse(X):
-                hessian = (X.T @ X.multiply(bend[:, None]).tocsr()).toarray()
-            else:
-                hessian = X.T @ (X * bend[:, None])
-        hessian[np.diag_indices_from(hessian)] += self.penalty
-        return np.asarray(hessian)
-
-    def smoothness(self) -> float:
-        """The Lipschitz constant of F_i's gradient: second_bound * |X^T S X| + penalty (inf for Poisson)."""
-        return self.loss.second_bound * self.gram_norm + self.penalty
-
-    @cached_property
-    def gram_norm(self) -> float:
-        """The largest eigenvalue of X^T diag(row_weights) X."""
-        from scipy.sparse.linalg import LinearOperator, eigsh
-
-        d = self.X.shape[1]
-        if d == 1:
-            return float(self.row_weights @ self.row_norms**2)
-
-        def gram(v: Array) -> Array:
-            return np.asarray(self.X.T @ (self.row_weights * (self.X @ v.ravel())))
-
-        start = np.random.default_rng(0).standard_normal(d)  # ARPACK's own start is random: keep runs alike
-        return float(eigsh(LinearOperator((d, d), matvec=gram, dtype=float), k=1, v0=start)[0][0])
-
-    @cached_property
-    def row_norms(self) -> Array:
-        """|a_ij| for every row."""
-        squares = self.X.multiply(self.X) if sparse.issparse(self.X) else np.square(self.X)
-        return np.asarray(np.sqrt(np.asarray(squares.sum(axis=1)).ravel()))
-
-    def _sample(self, rows: Array | None) -> tuple[Any, Array, Array]:
-        if rows is None:
-            return self.X, self.y, self.row_weights
-        # Each of the rows stands for n_rows / len(rows) of them: an unbiased estimate, weights or not.
-        scale = self.n_rows / len(rows)
-        return self.X[rows], self.y[rows], scale * self.row_weights[rows]
+from danl.layout import Layout
+from danl.local import LocalObjective
+from danl.objectives import Array, Loss, make_loss, outputs_of
 
 
 class Terms:
@@ -116,6 +35,7 @@ class Terms:
     l2: float | None
     alpha: float | None
     weighting: str
+    intercept: bool
 
     @property
     def facts(self) -> tuple[ShardFacts, ...]:
@@ -129,8 +49,18 @@ class Terms:
 
     @property
     def n_features(self) -> int:
-        """The number of coefficients d."""
+        """The columns of X."""
         return self.facts[0].n_features
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The places of the model's numbers in w."""
+        return Layout(self.n_features, outputs_of(self.loss), self.intercept)
+
+    @property
+    def n_coefficients(self) -> int:
+        """d, the length of w: one for every feature and output, and one for every intercept."""
+        return self.layout.size
 
     @property
     def rows(self) -> Array:
@@ -163,17 +93,27 @@ class Terms:
 
     @property
     def strong_convexity(self) -> float:
-        """The constant the penalty guarantees: sum_i weight_i penalty_i (the paper's lambda / m)."""
-        return float(self.weights @ self.penalties)
+        """The constant the penalty guarantees: sum_i weight_i penalty_i (the paper's lambda / m).
+
+        An intercept is not penalised: then it guarantees nothing.
+        """
+        return 0.0 if self.intercept else float(self.weights @ self.penalties)
 
     def local(self, shard: Shard) -> LocalObjective:
         """F_i of a shard: what a worker makes of its own rows."""
         penalty = self.penalty(facts_of(shard, self.loss.binary))
-        return LocalObjective(shard.X, shard.y, shard.weights, self.loss, penalty)
+        return LocalObjective(shard.X, shard.y, shard.weights, self.loss, penalty, self.intercept)
+
+    def without_rows(self) -> RemoteProblem:
+        """The same terms, and neither shards nor what is known of them: what a worker is told."""
+        return RemoteProblem(
+            loss=self.loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting, intercept=self.intercept
+        )
 
     def _written(self) -> str:
         penalty = f"alpha={self.alpha}" if self.alpha is not None else f"l2={self.l2}"
-        return f"loss={self.loss.name!r}, {penalty}, weighting={self.weighting!r}"
+        intercept = ", intercept=True" if self.intercept else ""
+        return f"loss={self.loss.name!r}, {penalty}, weighting={self.weighting!r}{intercept}"
 
 
 class Problem(Terms):
@@ -184,13 +124,16 @@ class Problem(Terms):
     shards : sequence of Shard
         One per worker, as `danl.partition` makes them.
     loss : str or Loss
-        "logistic", "squared", "poisson", "squared_hinge", or an object (see `danl.objectives.Loss`).
+        "logistic", "squared", "poisson", "squared_hinge", "multinomial:classes=3", or an object (see
+        `danl.objectives.Loss`).
     l2 : float, optional
         The paper's lambda: worker i's penalty is l2 / (2 W_i) |w|^2. Default 1e-4 when alpha is not given.
     alpha : float, optional
         An absolute penalty alpha / 2 |w|^2 on the averaged loss. Give l2 or alpha, not both.
     weighting : "uniform" or "samples"
         Every worker counts 1/N (the paper), or by its share of the rows (the pooled fit).
+    intercept : bool
+        Fit an intercept, without a penalty. It is the last number of w, or of each class's part of w.
 
     """
 
@@ -202,6 +145,7 @@ class Problem(Terms):
         l2: float | None = None,
         alpha: float | None = None,
         weighting: str = "uniform",
+        intercept: bool = False,
     ) -> None:
         self.shards = tuple(shards)
         self.loss = make_loss(loss)
@@ -214,6 +158,7 @@ class Problem(Terms):
                 "pass n_features when reading the files (it is never guessed per shard)"
             )
         self.l2, self.alpha, self.weighting = check_terms(l2, alpha, weighting)
+        self.intercept = bool(intercept)
         targets = np.concatenate([shard.y for shard in self.shards])
         self.loss.check_targets(targets)
         if self.loss.binary and np.unique(targets).size < 2:
@@ -238,7 +183,7 @@ class Problem(Terms):
 
     def value_and_gradient(self, w: Array, weights: Array | None = None) -> tuple[float, Array]:
         """f(w) and its gradient; with other `weights`, those of the objective some of the workers make up."""
-        value, gradient = 0.0, np.zeros(self.n_features)
+        value, gradient = 0.0, np.zeros(self.n_coefficients)
         for c, local in zip(self.weights if weights is None else weights, self.locals, strict=True):
             if c == 0:
                 continue
@@ -249,7 +194,7 @@ class Problem(Terms):
 
     def hessian(self, w: Array) -> Array:
         """The Hessian of f at w, dense (d, d)."""
-        hessian = np.zeros((self.n_features, self.n_features))
+        hessian = np.zeros((self.n_coefficients, self.n_coefficients))
         for c, local in zip(self.weights, self.locals, strict=True):
             hessian += c * local.hessian(w)
         return hessian
@@ -268,7 +213,7 @@ class RemoteProblem(Terms):
     ----------
     shards : sequence of ShardReference
         Where each worker's rows are. An engine that finds its workers by itself (Flower) needs none.
-    loss, l2, alpha, weighting
+    loss, l2, alpha, weighting, intercept
         As in `Problem`.
 
     """
@@ -281,6 +226,7 @@ class RemoteProblem(Terms):
         l2: float | None = None,
         alpha: float | None = None,
         weighting: str = "uniform",
+        intercept: bool = False,
     ) -> None:
         self.shards = tuple(shards)
         for shard in self.shards:
@@ -290,6 +236,7 @@ class RemoteProblem(Terms):
                 )
         self.loss = make_loss(loss)
         self.l2, self.alpha, self.weighting = check_terms(l2, alpha, weighting)
+        self.intercept = bool(intercept)
         self._facts: tuple[ShardFacts, ...] | None = None
 
     @property
@@ -311,8 +258,8 @@ class RemoteProblem(Terms):
             )
         if self.loss.binary and len(facts) == 1 and facts[0].fewest_of_a_class == 0:
             raise InputError(f"y: all targets are equal, and loss {self.loss.name!r} needs both classes")
-        known = RemoteProblem(self.shards, loss=self.loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting)
-        known._facts = tuple(facts)
+        known = self.without_rows()
+        known.shards, known._facts = self.shards, tuple(facts)
         return known
 
     def __repr__(self) -> str:

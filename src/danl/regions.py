@@ -10,6 +10,7 @@ them.
 from __future__ import annotations
 
 import operator
+import re
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from danl.spec import parse_spec
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 IntArray: TypeAlias = NDArray[np.int64]
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
 
 RegionsSpec: TypeAlias = "int | str | Sequence[int] | Sequence[Sequence[int]] | NDArray[Any] | Regions"
 
@@ -61,8 +64,8 @@ class Regions:
         spec : int, sequence, str or Regions
             A number Q: contiguous regions, of the sizes that ``numpy.array_split`` makes. A sequence of
             numbers: the sizes of contiguous regions. A sequence of index groups: the regions themselves.
-            ``"prefix"`` or ``"prefix:separator=."``: one region per feature-name prefix. Regions: returned
-            as they are.
+            ``"4"`` and ``"30,30,63"``: the same as text. ``"prefix"`` or ``"prefix:separator=."``: one region
+            per feature-name prefix. Regions: returned as they are.
         d : int
             The number of coordinates of the model.
         feature_names : sequence of str, length d, optional
@@ -146,16 +149,17 @@ class Regions:
 
     @classmethod
     def _from_text(cls, text: str, d: int, feature_names: Sequence[str] | None) -> Regions:
-        if text.strip().isdecimal():
-            return cls._equal(int(text), d)
-        name, options = parse_spec(text, argument="regions")
+        parts = [part.strip() for part in text.split(",")]
+        if all(_WHOLE.fullmatch(part) for part in parts):
+            numbers = [int(part) for part in parts]
+            return cls._equal(numbers[0], d) if len(numbers) == 1 else cls._of_sizes(numbers, d)
+        name, options = parse_spec(text, argument="regions") if text.startswith("prefix") else ("", {})
         unknown = [option for option in options if option != "separator"]
         if name != "prefix" or unknown:
             raise bad_argument(
                 "regions",
                 text,
-                "a number, sizes, index groups, 'prefix' or 'prefix:separator=.'",
-                "try 'prefix'",
+                "a number, sizes such as 30,30,63, index groups, 'prefix', 'prefix:separator=.' or 'classes'",
             )
         if feature_names is None:
             raise bad_argument(

@@ -10,6 +10,7 @@ import numpy as np
 
 from danl.core.messages import Array, Failure
 from danl.history import History
+from danl.layout import Layout
 from danl.methods.base import Status
 
 
@@ -41,6 +42,8 @@ class Result:
     """Replies that came late, twice or for another exchange, and were dropped."""
     start: Result | None = None
     """The run that made w0, where a method was given for it."""
+    products: dict[str, Array] = field(default_factory=dict)
+    """What a method computed beside the model."""
     settings: dict[str, Any] = field(default_factory=dict)
     """What the run was asked to do, in words and numbers."""
 
@@ -48,6 +51,17 @@ class Result:
     def n_rounds(self) -> int:
         """Exchanges after the first one (the paper's T)."""
         return max(len(self.history) - 1, 0)
+
+    @property
+    def objective(self) -> float:
+        """F at the model, by the newest row; nan where it is not known."""
+        return self.history[-1].objective if len(self.history) else float("nan")
+
+    @property
+    def layout(self) -> Layout:
+        """The places of coefficients and intercepts in w."""
+        told = self.settings
+        return Layout(told["features"], told.get("outputs", 1), told.get("intercept", False))
 
     @property
     def w0(self) -> Array:

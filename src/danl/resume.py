@@ -84,6 +84,7 @@ def fingerprint(run: Run, w0: object) -> str:
         "loss": problem.loss.name,
         "penalties": problem.penalties,
         "weights": problem.weights,
+        "intercept": problem.intercept,
         "rows": np.asarray(problem.rows),
         "seed": setup.seed,
         "w0": w0 if isinstance(w0, np.ndarray) else _plain(w0),

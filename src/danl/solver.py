@@ -18,16 +18,16 @@ from danl.errors import InputError, bad_argument
 from danl.history import Row
 from danl.loop import Run, go_through
 from danl.methods import AnyMethod, Setup, make_method
+from danl.methods.information import Information
+from danl.objectives import outputs_of
 from danl.policies import Policy, Profile, ResourceAware, Setting, make_policy
 from danl.problem import Problem, RemoteProblem
 from danl.regions import Regions
 from danl.result import Reference, Result
 from danl.resume import Keeper, fingerprint, make_checkpoints, take_up
-from danl.warn import warn, warn_if_separated, warn_if_too_large
+from danl.warn import SEPARATED, separated, warn, warn_if_too_large
 
 DEFAULT_METHOD = "danl"
-DEFAULT_REGIONS = 4
-
 START_ROUNDS = 1_000_000
 """A method that makes the start ends by its own rounds, however few the run after it may have."""
 
@@ -60,7 +60,8 @@ def solve(
     method : str or method
         A name, with options if need be ("fedavg:steps=5"), or an object from `danl.methods`.
     regions : int, sizes, index groups or Regions, optional
-        How the model is cut. A number makes contiguous regions. Default: 4, or one per feature if there are fewer.
+        How the features are cut. A number makes contiguous regions. Default: 4, or one per feature if there are fewer.
+        An intercept is in the last one; with a multinomial loss, "classes" makes one region of every class.
     policy : str, policy or callable, optional
         Who trains what in each round; see `danl.policies`. Default: everyone everything.
     w0 : array, str or method, optional
@@ -100,7 +101,7 @@ def solve(
         if isinstance(problem, RemoteProblem):
             problem, monitor = problem.described(made_engine.connect(problem)), False
         run = _prepare(problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards)
-        warn_if_too_large(problem.n_features)
+        warn_if_too_large(problem.n_coefficients)
         checkpoints, mark = make_checkpoints(checkpoint, resume), fingerprint(run, w0)
         taken = None if resume is None else take_up(resume, mark)
         start = None if taken is None else taken.start
@@ -113,15 +114,35 @@ def solve(
             if start.status not in ("max_rounds", "converged"):
                 return replace(start, start=start)
             w0 = start.w
-        run = replace(run, setup=replace(run.setup, w0=_start_model(w0, problem.n_features)))
+        run = replace(run, setup=replace(run.setup, w0=_start_model(w0, problem.n_coefficients)))
         keeper = None if checkpoints is None else Keeper(checkpoints, mark, run.setup.w0, start)
         carried = None if taken is None else taken.carried
         result = replace(go_through(run, made_engine, callback, keeper, carried), start=start)
     finally:
         made_engine.close()
-    if isinstance(problem, Problem):
-        warn_if_separated(problem, result.w, result.status)
-    return result
+    return _without_optimum(problem, result) if result.status != "interrupted" else result
+
+
+def _without_optimum(problem: Problem | RemoteProblem, result: Result) -> Result:
+    """Say where the run proved that there is no optimum; a small gradient is then no sign of one."""
+    objective = problem.objective(result.w) if isinstance(problem, Problem) else result.objective
+    if not separated(problem, objective):
+        return result
+    warn(SEPARATED)
+    status = "diverged" if result.status == "converged" else result.status
+    return replace(result, status=status, notes=(*result.notes, SEPARATED))
+
+
+def observed_information(
+    problem: Problem | RemoteProblem,
+    w: Array,
+    *,
+    regions: Regions | None = None,
+    scores: bool = False,
+    engine: str | Engine = "local",
+) -> Result:
+    """The Hessian of the objective at w, and the rows' scores, by exchanges that are counted: in `result.products`."""
+    return solve(problem, method=Information(scores=scores), w0=w, regions=regions, monitor=False, engine=engine)
 
 
 def reference_optimum(problem: Problem, *, w0: Array | None = None, tol: float = 1e-13) -> Reference:
@@ -153,9 +174,9 @@ def _prepare(
         raise bad_argument("tol", tol, "a finite number >= 0")
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
         raise bad_argument("seed", seed, "a whole number >= 0")
-    d = problem.n_features
+    d = problem.n_coefficients
     made_method = make_method(method)
-    made_regions = Regions.make(min(DEFAULT_REGIONS, d) if regions is None else regions, d)
+    made_regions = problem.layout.regions(regions)
     made_policy = make_policy(policy)
     setting = Setting(
         n_workers=problem.n_workers,
@@ -180,15 +201,16 @@ def _prepare(
         w0=np.zeros(d),
         weights=problem.weights,
         penalties=problem.penalties,
+        strong=not problem.intercept,
         regions=made_regions,
         policy=made_policy,
         setting=setting,
         seed=int(seed),
         tol=float(tol),
     )
-    entries = np.array([facts.entries_per_row for facts in problem.facts])
+    entries = outputs_of(problem.loss) * np.array([facts.entries_per_row for facts in problem.facts])
     overflows = math.isinf(problem.loss.second_bound)
-    border = Border(made_regions, problem.penalties, overflows, guards or Guards())
+    border = Border(made_regions, problem.penalties, problem.layout.penalised, overflows, guards or Guards())
     return Run(problem, made_method, setup, profiles, reference, monitor, border, entries)
 
 
@@ -214,7 +236,7 @@ def _start_model(w0: Array | None, d: int) -> Array:
         return np.zeros(d)
     w = np.array(w0, dtype=float)
     if w.shape != (d,):
-        raise InputError(f"w0: must have shape ({d},), one number per feature, got {w.shape}")
+        raise InputError(f"w0: must have shape ({d},), a number for every coefficient, got {w.shape}")
     if not np.isfinite(w).all():
         raise InputError(f"w0: must be finite, and w0[{int(np.flatnonzero(~np.isfinite(w))[0])}] is not")
     return w

@@ -32,8 +32,9 @@ from typing import Any
 import numpy as np
 
 from danl.core.messages import Array
-from danl.errors import InputError
-from danl.problem import LocalObjective, Problem
+from danl.errors import InputError, bad_argument
+from danl.local import LocalObjective
+from danl.problem import Problem
 from danl.result import Reference, Result
 from danl.solver import reference_optimum
 
@@ -190,6 +191,8 @@ def certify(problem: Problem, result: Result, *, reference: Reference | None = N
         The one the run was measured against. Default: computed anew.
 
     """
+    if problem.layout.n_outputs > 1:
+        raise bad_argument("loss", problem.loss.name, "a loss of one margin: Theorem 1's constants are known for those")
     rounds = [row for row in result.history if row.kind != "check"]
     if not rounds or any(math.isnan(row.distance) for row in rounds):
         raise InputError(
@@ -267,7 +270,7 @@ def _hessian_deviation(local: LocalObjective, w: Array, batch: int | None) -> fl
     if batch is None or batch >= local.n_rows:
         return 0.0
     coefficients = local.n_rows * local.row_weights * local.loss.second(local.y, local.X @ w)
-    mean = local.hessian(w) - local.penalty * np.eye(len(w))
+    mean = local.hessian(w) - np.eye(len(w)) * local.penalties
     return _sampling_deviation(np.square(coefficients * local.row_norms**2), float(np.sum(mean**2)), batch)
 
 

@@ -6,9 +6,11 @@ import math
 import os
 import warnings
 
+import numpy as np
+
 from danl.errors import DanlWarning
-from danl.objectives import Array
-from danl.problem import Problem
+from danl.objectives import Array, Logistic, Multinomial
+from danl.problem import Problem, RemoteProblem
 
 
 def warn(message: str) -> None:
@@ -16,30 +18,54 @@ def warn(message: str) -> None:
     warnings.warn(message, DanlWarning, stacklevel=4)  # whoever called danl.solve, as near as may be
 
 
-def warn_if_too_large(n_features: int) -> None:
+def warn_if_too_large(n_coefficients: int) -> None:
     """A dense Hessian takes 8 d^2 bytes: say so where that is more than half of the machine's memory."""
-    memory, needed = total_memory(), 8 * n_features**2
+    memory, needed = total_memory(), 8 * n_coefficients**2
     if memory is not None and needed > memory / 2:
         warn(
-            f"{n_features} features make a Hessian of {needed / 1e9:.1f} GB, more than half of this machine's "
+            f"{n_coefficients} coefficients make a Hessian of {needed / 1e9:.1f} GB, more than half of this machine's "
             f"{memory / 1e9:.1f} GB; use fewer features, method='gd' or method='fedavg'"
         )
 
 
-def warn_if_separated(problem: Problem, w: Array, status: str) -> None:
-    """Say where a logistic problem without penalty has no optimum because some w classifies every row.
+def separated(problem: Problem | RemoteProblem, objective: float) -> bool:
+    """Whether a value of the objective proves that the problem has no optimum because some w classifies every row.
 
-    A row's loss is below log 2 exactly when it is on the right side, so an objective below log 2 times the smallest
-    weight of any row proves that every row is.
+    Without a penalty, and with a logistic or multinomial loss. A row's loss is below log 2 only where it is on the
+    right side, so an objective below log 2 times the smallest weight of any row proves that every row is.
     """
-    if problem.loss.name != "logistic" or problem.strong_convexity > 0 or status == "interrupted":
+    if not isinstance(problem.loss, Logistic | Multinomial) or (problem.penalties > 0).any():
+        return False
+    if isinstance(problem, Problem):
+        rows = zip(problem.weights, problem.locals, strict=True)
+        smallest = min(float(weight) * float(local.row_weights.min()) for weight, local in rows)
+    elif np.array_equal(problem.rows, problem.total_weights):
+        smallest = float(np.min(problem.weights / problem.rows))
+    else:
+        return False  # rows that are elsewhere, of weights that are not known
+    return objective < math.log(2.0) * smallest
+
+
+SEPARATED = (
+    "the data is separable and there is no penalty: the coefficients grow without end and the objective has no "
+    "optimum (perfect separation: some coefficients classify every row); set alpha or l2 > 0, or C of an estimator"
+)
+
+
+CERTAIN = 1e-10
+"""A fitted probability this near to 0 or 1 is one that without a penalty would go on to it."""
+
+
+def warn_if_nearly_separated(problem: Problem, w: Array) -> None:
+    """Say where a fit without a penalty gives some rows a probability of 0 or 1: coefficients may have no end."""
+    if not isinstance(problem.loss, Logistic | Multinomial):
         return
-    rows = zip(problem.weights, problem.locals, strict=True)
-    smallest = min(float(weight) * float(local.row_weights.min()) for weight, local in rows)
-    if problem.objective(w) < math.log(2.0) * smallest:
+    certain = sum(int(np.count_nonzero(local.certainty(w) < CERTAIN)) for local in problem.locals)
+    if certain:
         warn(
-            "the data is separable and there is no penalty: the coefficients grow without end and the objective has no "
-            "optimum; set alpha or l2 > 0"
+            f"{certain} rows have fitted probabilities of 0 or 1, to within {CERTAIN:g}, and there is no penalty: some "
+            "coefficients may grow without end (quasi-complete separation: a feature tells the class of some rows "
+            "alone); look for standard errors that are very large, drop that feature, or set alpha or C"
         )
 
 

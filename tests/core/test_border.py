@@ -211,7 +211,7 @@ def test_a_loss_that_overflows_is_no_fault():
 
 
 def border(**options):
-    return Border(Regions.make(2, 4), np.full(3, 0.1), overflows=False, **options)
+    return Border(Regions.make(2, 4), np.full(3, 0.1), np.ones(4, dtype=bool), overflows=False, **options)
 
 
 TASKS = {
@@ -309,7 +309,9 @@ def test_a_gradient_far_above_the_median_is_clipped():
     tasks = {i: replace(TASKS[GradientTask]) for i in range(5)}
     replies = {i: replace(good(tasks[i]), worker=i) for i in range(5)}
     replies[3] = replace(replies[3], fragment=np.full(2, 100.0))
-    whole = Border(Regions.make(2, 4), np.full(5, 0.1), overflows=False, guards=Guards(clip=4.0))
+    whole = Border(
+        Regions.make(2, 4), np.full(5, 0.1), np.ones(4, dtype=bool), overflows=False, guards=Guards(clip=4.0)
+    )
     admitted = whole.admit(Exchange("gradient", tasks), Replies(replies), np.full(5, 0.2))
     np.testing.assert_allclose(admitted.received[3].fragment, 4.0)
     for other in (0, 1, 2, 4):

@@ -127,7 +127,8 @@ def test_more_than_two_classes(write):
     path = write("".join(f"{label} 1:1\n" for label in range(37)))
     assert message(path) == (
         f"{path}: y: found 37 different values (0, 1, 2, 3, 4, ...); target='binary' needs exactly two; "
-        "for a real-valued target use loss squared or poisson (load_dataset(..., target='real') in Python)"
+        "for a real-valued target use loss squared or poisson (load_dataset(..., target='real') in Python), "
+        "for more classes loss multinomial (target='classes')"
     )
     assert "found 3 different values ('a', 'b', 'c');" in message(write("x,y\n1,a\n2,b\n3,c\n", "x.csv"))
 
@@ -146,7 +147,7 @@ def test_real_target_must_be_numbers(write):
 
 
 def test_bad_target():
-    assert message("a1a", target="count") == "target='count': must be 'binary' or 'real'"
+    assert message("a1a", target="count") == "target='count': must be 'binary', 'classes' or 'real'"
 
 
 def test_encode_labels_leaves_its_input_alone():

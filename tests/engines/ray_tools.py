@@ -7,7 +7,7 @@ import danl
 from danl.core.messages import Exchange, GradientTask
 from danl.engines import Ray
 from danl.regions import Regions
-from tests.engines.loopback import only_loopback
+from tests.loopback import only_loopback
 
 MARKS = [
     pytest.mark.skipif(not only_loopback(), reason="starts Ray: only where there is no network but loopback"),

@@ -8,7 +8,7 @@ import pytest
 import danl
 from danl.engines import Ray, make_engine
 from danl.errors import InputError
-from tests.engines.loopback import run_inside, skip_unless_possible
+from tests.loopback import run_inside, skip_unless_possible
 
 
 @pytest.mark.parametrize("part", ["ray_agreement", "ray_failures", "ray_clusters"])

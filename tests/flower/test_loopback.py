@@ -4,15 +4,16 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install danl[flower]")
 
-from tests.flower.loopback import run_inside
+from tests.loopback import run_inside, skip_unless_possible
 
 
 @pytest.mark.timeout(200)
 def test_the_simulation():
-    pytest.importorskip("ray", reason="Flower's simulation needs Ray: pip install danl[flower]")
-    assert "2 passed" in run_inside("inner_simulation.py", seconds=180)
+    skip_unless_possible("ray")
+    assert "2 passed" in run_inside("tests/flower/inner_simulation.py", "-x", "-s", timeout=180)
 
 
 @pytest.mark.timeout(600)
 def test_a_deployment_with_tls_and_node_keys():
-    assert "4 passed" in run_inside("inner_deployment.py", seconds=580)
+    skip_unless_possible("flwr")
+    assert "4 passed" in run_inside("tests/flower/inner_deployment.py", "-x", "-s", timeout=580)

@@ -21,7 +21,7 @@ from danl.flower.new import write_app
 from danl.flower.sitefiles import write_sites
 from danl.flower.up import Federation, running
 from danl.methods import make_method
-from danl.objectives import make_loss
+from danl.objectives import make_loss, target_of
 from danl.policies import make_policy
 from danl.result import Result
 from danl.spec import parse_spec
@@ -58,13 +58,13 @@ def up(
 ) -> int:
     """Start a SuperLink and SuperNodes on loopback, and stop them on Ctrl-C."""
     screen = console()
-    binary = make_loss(loss).binary
+    kind = target_of(loss)
     if (folder / "state.json").exists():
         raise InputError(f"--dir={str(folder)!r}: a federation is up there; stop it, or choose another folder")
-    loaded = load_dataset(data, n_features=n_features, target="binary" if binary else "real", target_column=target)
+    loaded = load_dataset(data, n_features=n_features, target=kind, target_column=target)
     shards = partition(loaded.X, loaded.y, workers=sites, scheme=partition_, seed=seed, weights=loaded.weights)
     folder.mkdir(parents=True, exist_ok=True)
-    configs = write_sites(shards, folder / "sites", binary=binary, feature_names=loaded.feature_names)
+    configs = write_sites(shards, folder / "sites", binary=kind == "binary", feature_names=loaded.feature_names)
     if min_rows is not None:
         configs = [config | {"min-rows": min_rows} for config in configs]
     federation = Federation(folder, data, configs, tls=tls)
@@ -177,6 +177,7 @@ def _asked(options: RunOptions, method: str, reference: bool) -> tuple[dict[str,
         "l2": "" if options.l2 is None else options.l2,
         "alpha": "" if options.alpha is None else options.alpha,
         "weighting": options.weighting,
+        "intercept": options.intercept,
         "init": options.init,
         "rounds": options.rounds,
         "tol": options.tol,

@@ -26,12 +26,12 @@ from danl.data.fetch import digest_and_rows
 from danl.engines import make_engine
 from danl.errors import DanlWarning, InputError, bad_argument
 from danl.methods import make_method
-from danl.objectives import make_loss
+from danl.objectives import MULTINOMIAL, target_of
 from danl.policies import make_policy
 from danl.problem import Problem
 from danl.regions import Regions
 from danl.result import Reference, Result
-from danl.solver import DEFAULT_REGIONS, reference_optimum, solve
+from danl.solver import reference_optimum, solve
 from danl.spec import parse_spec
 
 PANELS = DATA, PROBLEM, RUN, OUTPUT = "Data", "Problem", "Run", "Output"
@@ -69,12 +69,13 @@ class RunOptions:
     target: Annotated[str | None, option(DATA, "Target column of a CSV or Parquet file; default: the last.")] = None
     site: Annotated[str | None, option(DATA, "Column with the site of each row: one worker per site.")] = None
     weight: Annotated[str | None, option(DATA, "Column with the weight of each row.")] = None
-    loss: Annotated[str, option(PROBLEM, "logistic, squared, poisson or squared_hinge.")] = "logistic"
+    loss: Annotated[str, option(PROBLEM, "logistic, multinomial, squared, poisson or squared_hinge.")] = "logistic"
+    intercept: Annotated[bool, option(PROBLEM, "Fit an intercept, without a penalty.", "--intercept")] = False
     l2: Annotated[float | None, option(PROBLEM, "The paper's lambda: penalty l2/(2 m_i) |w|^2; default 1e-4.")] = None
     alpha: Annotated[float | None, option(PROBLEM, "Absolute penalty alpha/2 |w|^2, instead of --l2.")] = None
     weighting: Annotated[str, option(PROBLEM, "uniform (the paper) or samples (the pooled fit).")] = "uniform"
     regions: Annotated[
-        str | None, option(RUN, "A number, sizes such as 30,30,63, or prefix (by feature name); default 4.")
+        str | None, option(RUN, "A number, sizes such as 30,30,63, prefix (by feature name) or classes; default 4.")
     ] = None
     policy: Annotated[
         str,
@@ -102,12 +103,12 @@ class RunOptions:
         make_policy(self.policy)
         make_engine(self.engine)
         check_init(self.init)
-        loss = make_loss(self.loss)
+        target = target_of(self.loss)
         data = load_dataset(
             self.data,
             n_features=self.n_features,
             zero_based=self.zero_based,
-            target="binary" if loss.binary else "real",
+            target=target,
             target_column=self.target,
             site_column=self.site,
             weight_column=self.weight,
@@ -119,9 +120,16 @@ class RunOptions:
         shards = partition(
             data.X, data.y, workers=workers, scheme=scheme, seed=self.seed, weights=data.weights, sites=data.sites
         )
-        problem = Problem(shards, loss=loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting)
-        cut = min(DEFAULT_REGIONS, problem.n_features) if self.regions is None else parse_regions(self.regions)
-        regions = Regions.make(cut, problem.n_features, data.feature_names)
+        loss = f"{MULTINOMIAL}:classes={len(data.classes or ())}" if self.loss == MULTINOMIAL else self.loss
+        problem = Problem(
+            shards,
+            loss=loss,
+            l2=self.l2,
+            alpha=self.alpha,
+            weighting=self.weighting,
+            intercept=self.intercept,
+        )
+        regions = problem.layout.regions(self.regions, data.feature_names)
         penalty = f"alpha {problem.alpha:g}" if problem.alpha is not None else f"lambda {problem.l2:g}"
         title = (
             f"{data.name}: {problem.n_workers} workers ({scheme}), {regions.n_regions} regions, {self.policy}, "
@@ -241,17 +249,6 @@ def check_init(text: str) -> None:
         raise bad_argument("init", text, "zero or fedavg with its rounds", "for example fedavg:rounds=10")
     if text != "zero":
         make_method(text)
-
-
-def parse_regions(text: str) -> Any:
-    """``4`` is a number, ``30,30,63`` are sizes, anything else is a name such as ``prefix``."""
-    if text and not text[0].isdigit() and text[0] != "-":
-        return text
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise bad_argument("regions", text, "a number, sizes such as 30,30,63, or 'prefix'") from None
-    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def with_batches(method: str, batch_size: int | None, hessian_batch: int | None) -> str:

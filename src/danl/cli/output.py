@@ -65,7 +65,8 @@ def write_run(out: Path, result: Result, title: str, config: dict[str, Any], dat
 
 def write_model(path: Path, result: Result, data: Dataset | None) -> None:
     """The coefficients and what they belong to, as an npz without pickled objects."""
-    arrays: dict[str, Any] = {"w": result.w, "w0": result.w0}
+    coefficients, intercepts = result.layout.split(result.w)
+    arrays: dict[str, Any] = {"w": result.w, "w0": result.w0, "coef": coefficients, "intercept": intercepts}
     if data is not None and data.classes is not None:
         arrays["classes"] = np.array([str(label) for label in data.classes])
     if data is not None and data.feature_names is not None:

@@ -6,7 +6,7 @@ A worker may be broken or hostile. Each reply is held against the task it answer
     shape       float64 vectors of the length the task and the mask determine; d (d + 1) / 2 numbers for a Hessian
     mask        the mask that was planned, or Q booleans where the worker chooses
     finite      gradients, Hessians, models and constants; a loss may be +inf only where the loss can overflow
-    curvature   H_i - penalty_i I has no negative direction: diagonal, 2 x 2 minors, and up to CHOLESKY_LIMIT
+    curvature   H_i without its penalty has no negative direction: diagonal, 2 x 2 minors, and up to CHOLESKY_LIMIT
                 coefficients a Cholesky factorisation
 
 The wire carries half of a symmetric matrix, so an asymmetric Hessian cannot be sent. A worker that breaks a rule is
@@ -35,9 +35,12 @@ from danl.core.messages import (
     LocalStepsTask,
     LossReply,
     LossTask,
+    Mask,
     ModelReply,
     Replies,
     Reply,
+    ScoresReply,
+    ScoresTask,
     SmoothnessReply,
     SmoothnessTask,
     Task,
@@ -52,6 +55,7 @@ ANSWERS: Mapping[type, type] = {
     GradientTask: GradientReply,
     LossTask: LossReply,
     LocalStepsTask: ModelReply,
+    ScoresTask: ScoresReply,
     SmoothnessTask: SmoothnessReply,
 }
 CHOLESKY_LIMIT = 1000
@@ -91,7 +95,8 @@ class Border:
     """What replies of a run are held against."""
 
     regions: Regions
-    penalties: Array  # (N,)
+    penalties: Array  # (N,): the penalty of every worker
+    penalised: Mask  # (d,): on which coefficients it is
     overflows: bool  # whether the loss can be +inf at a finite model (Poisson)
     guards: Guards = Guards()
 
@@ -165,6 +170,8 @@ class Border:
                 vectors = {"gradient": (fragment, size)}
             case HessianReply(gradient=gradient):
                 fault, vectors = None, {"gradient": (gradient, d)}
+            case ScoresReply(packed_scores=packed):
+                return packed_fault(packed, np.zeros(d), excused=blown_up, blown_up=blown_up)
             case ModelReply(w=w):
                 fault, vectors = None, {"model": (w, d)}
             case _:
@@ -176,8 +183,8 @@ class Border:
             fault = fault or _vector_fault(name, vector, length, excused)
         if fault is None and isinstance(reply, HessianReply) and reply.packed_hessian is not None:
             # None: it was added up, and looked at, on the way
-            penalty = float(self.penalties[worker])
-            fault = packed_fault(reply.packed_hessian, d, penalty, excused=excused, blown_up=blown_up)
+            penalties = self.penalties[worker] * self.penalised
+            fault = packed_fault(reply.packed_hessian, penalties, excused=excused, blown_up=blown_up)
         return fault
 
     def _mask_fault(self, task: GradientTask, mask: object) -> str | None:
@@ -203,24 +210,25 @@ class Border:
         return replies
 
 
-def packed_fault(packed: object, d: int, penalty: float, *, excused: bool, blown_up: bool) -> str | None:
+def packed_fault(packed: object, penalties: Array, *, excused: bool, blown_up: bool) -> str | None:
     """What is wrong with a packed Hessian, here or where it is added up on the way."""
-    fault = _vector_fault("Hessian", packed, packed_size(d), excused)
+    fault = _vector_fault("Hessian", packed, packed_size(penalties.size), excused)
     if fault is None and not blown_up:
         assert isinstance(packed, np.ndarray)
-        fault = hessian_fault(packed, d, penalty)
+        fault = hessian_fault(packed, penalties)
     return fault
 
 
-def hessian_fault(packed: Array, d: int, penalty: float) -> str | None:
-    """Whether H - penalty I has a negative direction, as far as it is looked for."""
+def hessian_fault(packed: Array, penalties: Array) -> str | None:
+    """Whether H - diag(penalties) has a negative direction, as far as it is looked for."""
+    d = penalties.size
     if not np.isfinite(packed).all():
         return None  # with a loss that overflows, at a wild model: the loss tells
     slack = CURVATURE_ROUNDING * max(float(np.abs(packed).max(initial=0.0)), np.finfo(float).tiny)
-    if d <= PACKED_LIMIT and _is_definite(packed, d, slack - penalty):
-        return None  # H + (slack - penalty) I is definite: none of what follows can be wrong
+    if d <= PACKED_LIMIT and _is_definite(packed, d, slack - penalties):
+        return None  # H - diag(penalties) + slack I is definite: none of what follows can be wrong
     hessian = unpack(packed, d)
-    diagonal = hessian.diagonal() - penalty
+    diagonal = hessian.diagonal() - penalties
     if (diagonal < -slack).any():
         return f"its Hessian is indefinite: entry {int(diagonal.argmin())} of the diagonal is below the penalty"
     width = np.sqrt(np.maximum(diagonal, 0.0) + slack)
@@ -236,8 +244,8 @@ def hessian_fault(packed: Array, d: int, penalty: float) -> str | None:
     return None
 
 
-def _is_definite(packed: Array, d: int, shift: float) -> bool:
-    """Whether H + shift I has a Cholesky factor; its upper rows are the lower columns LAPACK takes, packed."""
+def _is_definite(packed: Array, d: int, shift: Array) -> bool:
+    """Whether H + diag(shift) has a Cholesky factor; its upper rows are the lower columns LAPACK takes, packed."""
     shifted = packed.copy()
     shifted[np.cumsum(np.arange(d + 1, 1, -1)) - (d + 1)] += shift
     return int(dpptrf(d, shifted, lower=1, overwrite_ap=1)[1]) == 0

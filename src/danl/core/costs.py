@@ -22,6 +22,7 @@ from danl.core.messages import (
     Mask,
     Replies,
     Reply,
+    ScoresTask,
     Task,
     payload_bytes,
 )
@@ -73,6 +74,8 @@ def work_rows(task: Task, reply: Reply, rows: int, entries_per_row: float, d: in
             return sampled(size) * reply.fragment.size / d + beyond / 2
         case HessianTask(batch_size=size, hessian_batch=hessian_size):
             return sampled(size) + sampled(hessian_size) * entries_per_row
+        case ScoresTask():
+            return rows * (1 + entries_per_row)
         case LossTask():
             return rows / 2
         case LocalStepsTask(steps=steps, batch_size=size):

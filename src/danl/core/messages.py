@@ -74,13 +74,21 @@ class LocalStepsTask:
 
 
 @dataclass(frozen=True)
+class ScoresTask:
+    """Send the sum of the outer products of the rows' gradients at w: for sandwich standard errors."""
+
+    exchange: int
+    w: Array
+
+
+@dataclass(frozen=True)
 class SmoothnessTask:
     """Send the Lipschitz constant of the local gradient: what a first-order method needs for its step."""
 
     exchange: int
 
 
-Task = HessianTask | GradientTask | LossTask | LocalStepsTask | SmoothnessTask
+Task = HessianTask | GradientTask | LossTask | LocalStepsTask | ScoresTask | SmoothnessTask
 
 
 # Replies: from one worker to the server.
@@ -131,6 +139,15 @@ class ModelReply:
 
 
 @dataclass(frozen=True)
+class ScoresReply:
+    """sum_j r_ij^2 g_ij g_ij^T over the worker's rows: its upper triangle (see `pack`)."""
+
+    worker: int
+    exchange: int
+    packed_scores: Array
+
+
+@dataclass(frozen=True)
 class SmoothnessReply:
     """The Lipschitz constant of the local gradient."""
 
@@ -139,7 +156,7 @@ class SmoothnessReply:
     smoothness: float
 
 
-Reply = HessianReply | GradientReply | LossReply | ModelReply | SmoothnessReply
+Reply = HessianReply | GradientReply | LossReply | ModelReply | ScoresReply | SmoothnessReply
 
 
 @dataclass(frozen=True)
@@ -210,7 +227,7 @@ def unpack(packed: Array, d: int) -> Array:
 def payload_bytes(message: Task | Reply) -> int:
     """What a task or a reply weighs on the wire, by the rules at the top of this file."""
     match message:
-        case HessianTask(w=w) | LossTask(w=w) | LocalStepsTask(w=w):
+        case HessianTask(w=w) | LossTask(w=w) | LocalStepsTask(w=w) | ScoresTask(w=w):
             return w.nbytes
         case GradientTask(w=w, mask=mask):
             return w.nbytes + mask_bytes(mask)
@@ -222,6 +239,8 @@ def payload_bytes(message: Task | Reply) -> int:
             return fragment.nbytes + mask_bytes(mask) + 8
         case ModelReply(w=w):
             return w.nbytes + 8
+        case ScoresReply(packed_scores=packed):
+            return packed.nbytes
         case LossReply() | SmoothnessReply():
             return 8
 

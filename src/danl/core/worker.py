@@ -22,14 +22,16 @@ from danl.core.messages import (
     Mask,
     ModelReply,
     Reply,
+    ScoresReply,
+    ScoresTask,
     SmoothnessReply,
     SmoothnessTask,
     Task,
     pack,
 )
 from danl.core.streams import GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, WORKER_MASK, stream
+from danl.local import LocalObjective
 from danl.policies.base import WorkerPolicy
-from danl.problem import LocalObjective
 from danl.regions import Regions
 
 
@@ -54,6 +56,8 @@ class Worker:
                 return LossReply(self.index, task.exchange, self.objective.value(task.w))
             case LocalStepsTask():
                 return self._local_steps(task)
+            case ScoresTask():
+                return ScoresReply(self.index, task.exchange, pack(self.objective.scores(task.w)))
             case SmoothnessTask():
                 return SmoothnessReply(self.index, task.exchange, self.objective.smoothness())
 

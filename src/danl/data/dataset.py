@@ -35,11 +35,11 @@ class Dataset:
     X
         CSR matrix (LIBSVM files) or dense array (CSV, Parquet), float64.
     y
-        Targets, float64; 0 and 1 for a binary target.
+        Targets, float64; 0 and 1 for a binary target, 0, 1, ..., K - 1 for K classes.
     name
         The registered name, or the file's name.
     classes
-        The labels that 0 and 1 stand for; None for a real-valued target.
+        The labels that 0, 1, ... stand for; None for a real-valued target.
     feature_names
         Names of the columns of X, where the file has them.
     sites, weights
@@ -51,7 +51,7 @@ class Dataset:
     X: Any = field(repr=False)
     y: NDArray[np.float64] = field(repr=False)
     name: str
-    classes: tuple[Label, Label] | None
+    classes: tuple[Label, ...] | None
     feature_names: tuple[str, ...] | None = field(repr=False)
     sites: NDArray[Any] | None = field(repr=False)
     weights: NDArray[np.float64] | None = field(repr=False)
@@ -71,7 +71,7 @@ def load_dataset(
     *,
     n_features: int | None = None,
     zero_based: bool = False,
-    target: Literal["binary", "real"] = "binary",
+    target: Literal["binary", "classes", "real"] = "binary",
     target_column: str | None = None,
     site_column: str | None = None,
     weight_column: str | None = None,
@@ -91,7 +91,8 @@ def load_dataset(
     zero_based
         LIBSVM: whether indices count from 0.
     target
-        ``"binary"`` maps the two values found, sorted, to 0 and 1; ``"real"`` keeps them.
+        ``"binary"`` maps the two values found, sorted, to 0 and 1; ``"classes"`` numbers however many there are;
+        ``"real"`` keeps them.
     target_column
         CSV, Parquet: name of the target; the last column unless given.
     site_column, weight_column
@@ -99,8 +100,8 @@ def load_dataset(
     progress
         Show a bar on stderr if the set has to be downloaded.
     """
-    if target not in ("binary", "real"):
-        raise bad_argument("target", target, "'binary' or 'real'")
+    if target not in ("binary", "classes", "real"):
+        raise bad_argument("target", target, "'binary', 'classes' or 'real'")
     columns = {"target_column": target_column, "site_column": site_column, "weight_column": weight_column}
     given = [option for option, value in columns.items() if value is not None]
     entry, path = _resolve(name_or_path, progress=progress)
@@ -124,22 +125,24 @@ def load_dataset(
     return _dataset(table, name=entry.name if entry else path.name, source=str(path), target=target)
 
 
-def encode_labels(labels: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[Label, Label]]:
-    """Map the two distinct labels, in sorted order, to 0 and 1; return them too."""
+def encode_labels(labels: NDArray[Any], *, binary: bool = True) -> tuple[NDArray[np.float64], tuple[Label, ...]]:
+    """Map the distinct labels, in sorted order, to 0, 1, ...; return them too. A binary target has two."""
     values, codes = np.unique(labels, return_inverse=True)
     if len(values) == 1:
         raise InputError(
-            f"y: found only the value {_plain(values[0])!r} in {len(labels)} rows; target='binary' needs "
-            "exactly two different values; check the target, or bring rows of both classes"
+            f"y: found only the value {_plain(values[0])!r} in {len(labels)} rows; "
+            + ("target='binary' needs exactly two different values" if binary else "classes are at least two")
+            + "; check the target, or bring rows of both classes"
         )
-    if len(values) != 2:
+    if binary and len(values) != 2:
         listed = ", ".join(repr(_plain(value)) for value in values[:_LISTED_VALUES])
         more = ", ..." if len(values) > _LISTED_VALUES else ""
         raise InputError(
             f"y: found {len(values)} different values ({listed}{more}); target='binary' needs exactly two; "
-            "for a real-valued target use loss squared or poisson (load_dataset(..., target='real') in Python)"
+            "for a real-valued target use loss squared or poisson (load_dataset(..., target='real') in Python), "
+            "for more classes loss multinomial (target='classes')"
         )
-    return codes.astype(np.float64), (_plain(values[0]), _plain(values[1]))
+    return codes.astype(np.float64), tuple(_plain(value) for value in values)
 
 
 def _resolve(name_or_path: str | os.PathLike[str], *, progress: bool) -> tuple[Registered | None, Path]:
@@ -173,8 +176,8 @@ def _dataset(table: Table, *, name: str, source: str, target: str) -> Dataset:
             raise _not_a_number(table.y)
         numbers = np.zeros(len(table.y)) if textual else table.y
         X, y, weights = check_rows(table.X, numbers, table.weights, feature_names=table.feature_names)
-        if target == "binary":
-            y, classes = encode_labels(table.y)
+        if target != "real":
+            y, classes = encode_labels(table.y, binary=target == "binary")
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
     return Dataset(X, y, name, classes, table.feature_names, table.sites, weights, source)

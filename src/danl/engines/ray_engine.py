@@ -137,17 +137,17 @@ class Ray:
 
         from danl.engines.ray_actor import Opening
 
-        terms = RemoteProblem(loss=problem.loss, l2=problem.l2, alpha=problem.alpha, weighting=problem.weighting)
         try:
-            self._opening = ray.put(Opening(terms, regions, policy, seed))
+            self._opening = ray.put(Opening(problem.without_rows(), regions, policy, seed))
         except TypeError as error:
             raise InputError(
                 f"policy={policy!r}, loss={problem.loss!r}: cannot be sent to the workers "
                 f"({str(error).strip().partition(chr(10))[0]}); use what pickle can write"
             ) from None
         self._number += 1
-        self._penalties, self._overflows = problem.penalties, math.isinf(problem.loss.second_bound)
-        self._d, self._longest = problem.n_features, most_bytes(problem.n_features, regions.n_regions)
+        self._penalties, self._penalised = problem.penalties, problem.layout.penalised
+        self._overflows = math.isinf(problem.loss.second_bound)
+        self._d, self._longest = problem.n_coefficients, most_bytes(problem.n_coefficients, regions.n_regions)
 
     def close(self) -> None:
         """End the actors of this engine, and Ray if this engine started it."""
@@ -331,7 +331,7 @@ class Ray:
             if who in hessians and isinstance(reply, HessianReply) and not isinstance(task, SmoothnessTask):
                 blown_up = not np.all(np.abs(task.w) <= HUGE)
                 excused = blown_up or (self._overflows and reply.loss == math.inf)
-                leaves[who] = Leaf(who, float(self._penalties[who]), excused, blown_up, hessians[who])
+                leaves[who] = Leaf(who, self._penalties[who] * self._penalised, excused, blown_up, hessians[who])
         return replace(replies, add_up=partial(self._tree.add_up, leaves, self._d))
 
 

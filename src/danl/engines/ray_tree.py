@@ -35,27 +35,27 @@ class Leaf:
     """What is known of one worker's Hessian where it is added up."""
 
     worker: int
-    penalty: float
+    penalties: Array  # on every coefficient
     excused: bool  # it need not be finite: the loss is infinite there
     blown_up: bool  # nor definite: the model is beyond all bounds
     hessian: Any  # ObjectRef
 
-    def term(self, weight: float) -> tuple[int, float, float, bool, bool]:
+    def term(self, weight: float) -> tuple[int, float, Array, bool, bool]:
         """What the call that adds it up is told."""
-        return self.worker, weight, self.penalty, self.excused, self.blown_up
+        return self.worker, weight, self.penalties, self.excused, self.blown_up
 
 
 class Adder:
     """An actor that adds up."""
 
     def leaf(
-        self, terms: Sequence[tuple[int, float, float, bool, bool]], d: int, *hessians: Array
+        self, terms: Sequence[tuple[int, float, Array, bool, bool]], d: int, *hessians: Array
     ) -> tuple[Array | None, dict[int, str]]:
         """sum_i weight_i Hess F_i over the good ones (None if there are none), and the faults of the others."""
         total: Array | None = None
         faults: dict[int, str] = {}
-        for (worker, weight, penalty, excused, blown_up), packed in zip(terms, hessians, strict=True):
-            fault = packed_fault(packed, d, penalty, excused=excused, blown_up=blown_up)
+        for (worker, weight, penalties, excused, blown_up), packed in zip(terms, hessians, strict=True):
+            fault = packed_fault(packed, penalties, excused=excused, blown_up=blown_up)
             if fault is not None:
                 faults[worker] = fault
                 continue

@@ -32,6 +32,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "l2": lambda value: value is None or _number(value),
     "alpha": lambda value: value is None or _number(value),
     "weighting": lambda value: isinstance(value, str),
+    "intercept": lambda value: isinstance(value, bool),
     "regions": lambda value: isinstance(value, list),
     "policy": lambda value: value is None or isinstance(value, str),
     "seed": lambda value: _whole(value),
@@ -47,8 +48,9 @@ class Opening:
     l2: float | None
     alpha: float | None
     weighting: str
+    intercept: bool
     regions: list[Any]
-    """Sizes of contiguous regions, or index groups."""
+    """Sizes of contiguous regions of w, or index groups."""
     policy: str | None
     """The spec of a policy that chooses masks at the site."""
     seed: int
@@ -56,7 +58,17 @@ class Opening:
     @classmethod
     def of(cls, terms: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> Opening:
         """Write the terms down; what cannot be written (functions, own objects) is refused."""
-        return cls(0, named_loss(terms), terms.l2, terms.alpha, terms.weighting, cut(regions), spec_of(policy), seed)
+        return cls(
+            0,
+            named_loss(terms),
+            terms.l2,
+            terms.alpha,
+            terms.weighting,
+            terms.intercept,
+            cut(regions),
+            spec_of(policy),
+            seed,
+        )
 
     def to_json(self, worker: int) -> str:
         """The opening of one worker."""
@@ -80,13 +92,15 @@ class Opening:
 
     def worker_for(self, shard: Shard) -> Worker:
         """The worker these terms make of a shard."""
-        terms = RemoteProblem(loss=self.loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting)
+        terms = RemoteProblem(
+            loss=self.loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting, intercept=self.intercept
+        )
         terms.loss.check_targets(shard.y)
         policy = None if self.policy is None else make_policy(self.policy)
         if policy is not None and policy.side != "worker":
             raise bad_argument("opening.policy", self.policy, "one that chooses masks at the site")
-        regions = Regions.make(self.regions, int(shard.X.shape[1]))
-        return Worker(self.worker, terms.local(shard), regions, policy, self.seed)
+        local = terms.local(shard)
+        return Worker(self.worker, local, Regions.make(self.regions, local.layout.size), policy, self.seed)
 
 
 def named_loss(terms: Terms) -> str:

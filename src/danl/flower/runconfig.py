@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from danl.errors import InputError, bad_argument
+from danl.errors import bad_argument
 from danl.spec import unknown_name
 
 Value = str | int | float | bool
@@ -21,6 +21,7 @@ DEFAULTS: dict[str, Value] = {
     "l2": "",
     "alpha": "",
     "weighting": "uniform",
+    "intercept": False,
     "init": "zero",
     "rounds": 100,
     "tol": 1e-10,
@@ -33,11 +34,12 @@ DEFAULTS: dict[str, Value] = {
 COMMENTS = {
     "method": "danl, danl-masked, danl-paper, newton, gd, fedavg, ...; options as fedavg:steps=5",
     "policy": "who trains what: full, coverage:psi=3, random:keep=0.5, ...",
-    "regions": "a number, or sizes such as 30,30,63; empty: 4",
-    "loss": "logistic, squared, poisson or squared_hinge",
+    "regions": "a number, sizes such as 30,30,63, or classes; empty: 4",
+    "loss": "logistic, multinomial:classes=3, squared, poisson or squared_hinge",
     "l2": "the paper's lambda; empty: 1e-4, unless alpha is given",
     "alpha": "an absolute penalty instead of l2",
     "weighting": "uniform, or samples for the pooled fit",
+    "intercept": "fit an intercept, without a penalty",
     "init": "the start: zero, or fedavg:rounds=10",
     "rounds": "most exchanges after the first one",
     "tol": "stop at this gradient norm",
@@ -60,12 +62,13 @@ def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
         "l2": _number("l2", values["l2"]),
         "alpha": _number("alpha", values["alpha"]),
         "weighting": str(values["weighting"]),
+        "intercept": bool(values["intercept"]),
     }
     init = str(values["init"])
     run = {
         "method": str(values["method"]),
         "policy": str(values["policy"]),
-        "regions": _regions(values["regions"]),
+        "regions": str(values["regions"]) or None,
         "w0": None if init == "zero" else init,
         "max_rounds": values["rounds"],
         "tol": _number("tol", values["tol"]),
@@ -111,13 +114,3 @@ def _number(name: str, value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError):
         raise bad_argument(name, value, "a number, or empty") from None
-
-
-def _regions(value: Any) -> Any:
-    if value == "":
-        return None
-    try:
-        numbers = [int(part) for part in str(value).split(",")]
-    except ValueError:
-        raise InputError(f"regions={value!r}: must be a number, or sizes such as 30,30,63") from None
-    return numbers[0] if len(numbers) == 1 else numbers

@@ -116,9 +116,7 @@ class FlowerSimulation:
         if isinstance(grid, BaseException):
             raise InputError(f"engine='flower': the simulation could not start ({grid})") from grid
         self._engine = GridEngine(grid, sites=len(sites), deadline=self._deadline, wait=STARTS_WITHIN, poll=0.01)
-        facts: Sequence[ShardFacts] = self._engine.connect(
-            RemoteProblem(loss=terms.loss, l2=terms.l2, alpha=terms.alpha, weighting=terms.weighting)
-        )
+        facts: Sequence[ShardFacts] = self._engine.connect(terms.without_rows())
         return facts
 
 

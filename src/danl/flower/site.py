@@ -25,6 +25,7 @@ from danl.core.messages import (
     LocalStepsTask,
     LossTask,
     Reply,
+    ScoresTask,
     SmoothnessTask,
     Task,
 )
@@ -40,6 +41,7 @@ TASKS: Mapping[type, str] = {
     GradientTask: "gradient",
     LossTask: "loss",
     LocalStepsTask: "local-steps",
+    ScoresTask: "scores",
     SmoothnessTask: "smoothness",
 }
 LONGEST_DETAIL = 400
@@ -58,7 +60,7 @@ class SiteRules:
         The largest ratio of numbers that tell of the rows to rows: trained features (the coordinates of the mask, all
         of them for a Hessian or a model) over the rows they are computed on. Many features of few rows tell the rows.
     tasks : tuple of str
-        The tasks it accepts: hessian, gradient, loss, local-steps, smoothness.
+        The tasks it accepts: hessian, gradient, loss, local-steps, scores, smoothness.
 
     """
 
@@ -154,11 +156,11 @@ class Site:
 
     def _answer(self, data: object, terms: Opening) -> Reply:
         shard = self.reference.read()
-        d = int(shard.X.shape[1])
+        worker = terms.worker_for(shard)
+        d = worker.objective.layout.size
         task = decode(data, most_bytes=most_bytes(d, d))  # type: ignore[arg-type]  # decode looks at the type itself
         if type(task) not in TASKS:
             raise WireError(f"a task is asked for, this is {type(task).__name__}")
-        worker = terms.worker_for(shard)
         chosen = isinstance(task, GradientTask) and task.choose
         trained = None
         if isinstance(task, GradientTask) and task.mask is not None and not chosen:

@@ -34,6 +34,7 @@ class Setup:
     setting: Setting
     seed: int
     tol: float
+    strong: bool = True  # whether the penalty is on all of w: it is not on an intercept
 
     @property
     def n_workers(self) -> int:
@@ -46,11 +47,15 @@ class Setup:
     @property
     def strong_convexity(self) -> float:
         """What the penalty guarantees: sum_i weight_i penalty_i."""
-        return float(self.weights @ self.penalties)
+        return self.strong_convexity_of(self.weights)
 
-    def floor(self, mu: float | None) -> float:
-        """The projection's floor: the one asked for, or the problem's strong convexity."""
-        return self.strong_convexity if mu is None else mu
+    def strong_convexity_of(self, weights: Array) -> float:
+        """The same for the objective with other weights: that of the workers that are there."""
+        return float(weights @ self.penalties) if self.strong else 0.0
+
+    def floor(self, mu: float | None, weights: Array | None = None) -> float:
+        """The projection's floor: the one asked for, or the objective's strong convexity."""
+        return self.strong_convexity_of(self.weights if weights is None else weights) if mu is None else mu
 
     def ask_everyone(self, kind: str, task: Task) -> Exchange:
         """The same task for all workers."""

@@ -176,8 +176,7 @@ class Safeguarded:
             hessian = unpack(np.asarray(gathered.packed_hessian) / total, setup.n_features)
             if not np.isfinite(hessian).all():
                 return replace(state, status="diverged")
-            mu = float(weights @ setup.penalties) if self.options.mu is None else self.options.mu
-            curvature = project(hessian, mu)
+            curvature = project(hessian, setup.floor(self.options.mu, weights))
             if not np.array_equal(members, state.members):
                 state = replace(state, members=members, weights=weights, exact_norm=np.inf)
             detour = max(state.detour - 1, 0)

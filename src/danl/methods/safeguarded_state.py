@@ -10,7 +10,7 @@ import numpy as np
 from danl.core.aggregate import hessian_sum
 from danl.core.curvature import Curvature
 from danl.core.memory import Memory
-from danl.core.messages import Array, GradientReply, HessianReply, Mask, Replies, Reply, SmoothnessReply
+from danl.core.messages import Array, GradientReply, HessianReply, Mask, Replies, Reply, ScoresReply, SmoothnessReply
 from danl.methods.base import Status
 from danl.regions import IntArray
 
@@ -170,5 +170,5 @@ def shares_of(members: Mask, weights: Array) -> Array:
 
 def loss_of(reply: Reply) -> float:
     """The loss every reply to a question of this loop carries; a nan of the worker's counts as infinite."""
-    assert not isinstance(reply, SmoothnessReply)
+    assert not isinstance(reply, ScoresReply | SmoothnessReply)
     return reply.loss if not np.isnan(reply.loss) else np.inf

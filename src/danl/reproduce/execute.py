@@ -24,7 +24,6 @@ from danl.errors import DanlWarning
 from danl.history import History
 from danl.policies import Setting, make_policy
 from danl.problem import Problem
-from danl.regions import Regions
 from danl.reproduce.runs import NEAR, Run
 from danl.result import Reference, Result
 from danl.solver import reference_optimum, solve
@@ -87,7 +86,7 @@ def _record(run: Run, result: Result, problem: Problem, optimum: Reference, star
 
 def promised(run: Run, problem: Problem) -> dict[str, int | None]:
     """What the masks are sure to satisfy."""
-    regions = Regions.make(run.regions, problem.n_features)
+    regions = problem.layout.regions(run.regions)
     setting = Setting(problem.n_workers, regions.sizes, problem.rows, np.zeros(problem.n_workers), run.rounds)
     return asdict(make_policy(run.policy).promise(setting))
 
@@ -129,7 +128,7 @@ def start_of(key: tuple[Any, ...], kind: str) -> Start:
     problem, optimum = prepared(key)
     made_by = None
     if kind == "zero":
-        w = np.zeros(problem.n_features)
+        w = np.zeros(problem.n_coefficients)
     elif kind == NEAR:
         w = optimum.w + near_step(problem, optimum, seed=int(key[-1]))
     else:
@@ -152,7 +151,7 @@ def near_step(problem: Problem, optimum: Reference, *, seed: int) -> Array:
     """
     trial = solve(problem, method="danl-paper", w0=optimum.w, max_rounds=0, tol=TOL, reference=optimum)
     constants = certify(problem, trial, reference=optimum).constants
-    direction = stream(seed, DIRECTION).standard_normal(problem.n_features)
+    direction = stream(seed, DIRECTION).standard_normal(problem.n_coefficients)
     return 0.5 * min(constants.reach, constants.high) * direction / np.linalg.norm(direction)
 
 

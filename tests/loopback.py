@@ -1,4 +1,4 @@
-"""Running tests where there is no network but loopback: Ray listens on every address of the machine it runs on."""
+"""Running tests where there is no network but loopback: Ray and Flower open ports, Ray on every address there is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 def only_loopback() -> bool:
@@ -41,11 +41,13 @@ def skip_unless_possible(module: str) -> None:
         pytest.skip(f"a network namespace is not permitted here: {tried.stderr.strip()}")
 
 
-def run_inside(*arguments: str, timeout: float) -> None:
-    """Run pytest with these arguments in the namespace; its output is shown where it does not pass."""
+def run_inside(*arguments: str, timeout: float) -> str:
+    """Run pytest with these arguments in the namespace; its output is returned, and shown where it does not pass."""
     command = [*namespace(), sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *arguments]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), environment.get("PYTHONPATH", "")]).rstrip(":")
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT / "src"), str(ROOT), environment.get("PYTHONPATH", "")]
+    ).rstrip(":")
     try:
         done = subprocess.run(
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -56,3 +58,4 @@ def run_inside(*arguments: str, timeout: float) -> None:
         pytest.fail(f"not done within {timeout:g} s\n{output}")
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout, done.stdout
+    return done.stdout

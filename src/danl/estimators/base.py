@@ -1,0 +1,292 @@
+r"""What both estimators share: from rows and groups to a `Problem`, through `solve`, to fitted attributes.
+
+The objective is the pooled one, so the answer does not depend on how the rows are divided: with s_j the weight of a row
+and S the sum of them,
+
+    (1 / S) sum_j s_j loss_j(w)  +  (alpha / 2) |coefficients|^2            alpha = 1 / (C S)
+
+C is that of scikit-learn's LogisticRegression. The intercept is not penalised. A row of weight 2 is a row that is there
+twice; a row of weight 0 is not there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from danl.data.partition import partition
+from danl.errors import InputError, bad_argument
+from danl.estimators.inference import Inference, observed
+from danl.estimators.saved import read_estimator, write_estimator
+from danl.estimators.summary import Summary
+from danl.history import History, Row
+from danl.layout import Layout
+from danl.objectives import Array, Loss
+from danl.problem import Problem
+from danl.regions import Regions
+from danl.result import Result
+from danl.solver import solve
+from danl.warn import warn_if_nearly_separated
+
+WHAT_TO_DO = {
+    "max_rounds": "give it more rounds (max_rounds), scale the features, or add a penalty (a smaller C)",
+    "diverged": "scale the features, add a penalty (a smaller C), or use method='danl' or 'newton'",
+    "quorum_lost": "too many workers did not answer: see result_.failures, and fit again when they are back",
+    "interrupted": "it was interrupted: fit again, with warm_start=True to go on from here",
+}
+
+
+class DANLModel(BaseEstimator):  # type: ignore[misc]
+    """A linear model fitted by workers that each hold some of the rows; the two estimators derive from it."""
+
+    _own_losses: ClassVar[tuple[str, ...]]
+
+    C: Any
+    alpha: Any
+    fit_intercept: bool
+    workers: Any
+    regions: Any
+    policy: Any
+    method: Any
+    engine: Any
+    tol: float
+    max_rounds: int
+    warm_start: bool
+    random_state: Any
+    verbose: int
+
+    coef_: Array
+    intercept_: Any
+    result_: Result
+    history_: History
+    n_iter_: int
+    n_features_in_: int
+    bytes_up_: int
+    bytes_down_: int
+    _problem: Problem | None  # the rows: for `summary`, not for a copy or a file
+    _regions: Regions
+    _inference: Inference | None
+    _seed: int
+
+    def _fit(self, X: Any, y: Array, loss: str | Loss, groups: Any, weights: Array | None) -> Result:
+        """Fit w to checked rows; what it means for coef_ and intercept_ is the estimator's own."""
+        problem = self._problem_of(X, y, loss, groups, weights)
+        names = getattr(self, "feature_names_in_", None)
+        regions = problem.layout.regions(self.regions, None if names is None else [str(each) for each in names])
+        start = self._start(problem.layout) if self.warm_start else None
+        with _Progress(self.verbose, type(self).__name__) as progress, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = solve(
+                problem,
+                method=self.method,
+                regions=regions,
+                policy=self.policy,
+                w0=start,
+                max_rounds=self.max_rounds,
+                tol=self.tol,
+                seed=self._seed,
+                engine=self.engine,
+                callback=progress,
+            )
+        for each in caught:
+            warnings.warn(each.message, stacklevel=3)
+        if result.status != "converged":
+            norm = result.history[-1].grad_norm if len(result.history) else np.nan
+            warnings.warn(
+                f"{type(self).__name__} did not converge: {result.status} after {len(result.history)} exchanges, "
+                f"gradient norm {norm:.1e} (tol {self.tol:g}); {WHAT_TO_DO[result.status]}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        elif problem.alpha == 0:
+            warn_if_nearly_separated(problem, result.w)
+        self._problem, self._regions, self._inference = problem, regions, None
+        self.result_, self.history_ = result, result.history
+        self._count(result.history)
+        return result
+
+    def _problem_of(self, X: Any, y: Array, loss: str | Loss, groups: Any, weights: Array | None) -> Problem:
+        n_rows = len(y)
+        total = float(n_rows if weights is None else weights.sum())
+        self._seed = (
+            int(check_random_state(self.random_state).randint(2**31 - 1)) if self.random_state is not None else 0
+        )
+        shards = partition(
+            X,
+            y,
+            workers=None if groups is not None else min(self.workers, n_rows),
+            scheme="iid" if groups is None else "site",
+            seed=self._seed,
+            weights=weights,
+            sites=groups,
+        )
+        alpha = 1.0 / (self.C * total) if self.alpha is None else float(self.alpha)
+        return Problem(shards, loss=loss, alpha=alpha, weighting="samples", intercept=self.fit_intercept)
+
+    def _start(self, layout: Layout) -> Array | None:
+        """The model of the fit before, if it was one of this shape."""
+        before: Result | None = getattr(self, "result_", None)
+        return before.w if before is not None and before.layout == layout else None
+
+    def _count(self, history: History) -> None:
+        """Exchanges and bytes, those for the standard errors included."""
+        self.n_iter_ = len(history)
+        self.bytes_up_ = int(history.column("bytes_up").sum()) if len(history) else 0
+        self.bytes_down_ = int(history.column("bytes_down").sum()) if len(history) else 0
+
+    def _check_parameters(self) -> None:
+        """Every parameter the base has, before anything is touched."""
+        if self.alpha is None and not _is_number(self.C, above=0):
+            raise bad_argument("C", self.C, "a number above 0; C=numpy.inf or alpha=0 is no penalty")
+        if self.alpha is not None and not (_is_number(self.alpha, above=-1) and 0 <= self.alpha < np.inf):
+            raise bad_argument("alpha", self.alpha, "a finite number >= 0, or None to use C")
+        if not _is_number(self.workers, above=0) or self.workers != int(self.workers):
+            raise bad_argument("workers", self.workers, "a whole number of at least 1")
+
+    def _checked_rows(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, **target: Any
+    ) -> tuple[Any, Any, Any, Array | None]:
+        """Rows as scikit-learn checks them, without those of weight zero."""
+        self._check_parameters()
+        X, y = validate_data(self, X, y, accept_sparse=("csr", "csc"), dtype=np.float64, **target)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if groups is not None:
+            groups = np.asarray(groups)
+            if groups.shape != (X.shape[0],):
+                raise InputError(
+                    f"groups: must name the site of each of the {X.shape[0]} rows, found shape {groups.shape}"
+                )
+        if weights is not None and (weights == 0).any():
+            kept = weights > 0
+            if not kept.any():
+                raise InputError("sample_weight: is zero for every row; give at least one row some weight")
+            X, y, weights = X[kept], y[kept], weights[kept]
+            groups = None if groups is None else groups[kept]
+        return X, y, groups, weights
+
+    def _margins(self, X: Any) -> Array:
+        """X coefficients + intercept, for new rows."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=np.float64, reset=False)
+        return np.asarray(X @ np.atleast_2d(self.coef_).T + np.ravel(self.intercept_))
+
+    # Inference.
+
+    def summary(self, *, level: float = 0.95, covariance: str = "observed") -> Summary:
+        """Coefficients with standard errors, z, p-values and confidence intervals.
+
+        The first call asks the workers for the Hessian at the fitted model: one exchange more, which is added to
+        `history_`, `n_iter_`, `bytes_up_` and `bytes_down_`.
+
+        Parameters
+        ----------
+        level : float
+            Of the confidence intervals.
+        covariance : "observed" or "sandwich"
+            The inverse of the observed information, or the sandwich with the rows' scores between (HC0), which does
+            not trust the model's variance; it takes one exchange more.
+
+        Returns
+        -------
+        Summary
+            `print` it, or take `to_frame()`.
+
+        """
+        check_is_fitted(self)
+        if not (_is_number(level, above=0) and level < 1):
+            raise bad_argument("level", level, "a number between 0 and 1", "for example 0.95")
+        if covariance not in ("observed", "sandwich"):
+            raise bad_argument("covariance", covariance, "'observed' or 'sandwich'")
+        inference = self._inference
+        if inference is None or (covariance == "sandwich" and inference.scores is None):
+            if self._problem is None:
+                raise InputError(
+                    f"summary: the {covariance} covariance needs the rows, and this estimator was loaded or copied "
+                    f"without them; call summary(covariance={covariance!r}) before it is saved"
+                )
+            scores, before = covariance == "sandwich", len(self.history_)
+            inference, asked = observed(self._problem, self.result_, self._regions, self.engine, scores=scores)
+            self._inference = inference
+            numbered = (replace(row, exchange=before + row.exchange) for row in asked)
+            self.history_ = History([*self.history_, *numbered])
+            self._count(self.history_)
+        return Summary.of(self._named_outputs(), self._names(), self.result_.layout, inference, level, covariance)
+
+    def _names(self) -> list[str]:
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{column}" for column in range(self.n_features_in_)] if names is None else [str(n) for n in names]
+
+    def _named_outputs(self) -> list[str]:
+        return [""]
+
+    # Files, and what a copy takes along.
+
+    def save(self, path: Any) -> None:
+        """Write the fitted estimator to one file, an npz of arrays and JSON without pickled objects."""
+        check_is_fitted(self)
+        write_estimator(self, path)
+
+    @classmethod
+    def load(cls, path: Any) -> Self:
+        """Read what `save` wrote; a file of another kind, or one that was changed, is refused."""
+        read: Self = read_estimator(cls, path)
+        return read
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        if "_problem" in state:
+            state["_problem"] = None  # the rows stay where they are
+        return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _is_number(value: Any, *, above: float) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and bool(float(value) > above)
+
+
+class _Progress:
+    """A line that tells how the fit stands, on standard error; nothing unless verbose."""
+
+    def __init__(self, verbose: int, name: str) -> None:
+        self._verbose, self._name = verbose, name
+        self._status: Any = None
+
+    def __enter__(self) -> Callable[[Row], object] | None:
+        if not self._verbose:
+            return None
+        from rich.console import Console
+
+        self._console = Console(stderr=True)
+        if self._verbose == 1 and self._console.is_terminal:
+            self._status = self._console.status(f"{self._name}: waiting for the workers")
+            self._status.start()
+        return self._show
+
+    def _show(self, row: Row) -> None:
+        line = (
+            f"{self._name}: exchange {row.exchange} ({row.kind}), objective {row.objective:.10g}, "
+            f"|grad| {row.grad_norm:.1e}, {row.active} workers"
+        )
+        if self._status is not None:
+            self._status.update(line)
+        else:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()

@@ -1,0 +1,176 @@
+"""`DANLClassifier`: logistic regression, binary or multinomial, on rows that stay in shards."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from danl.errors import InputError
+from danl.estimators.base import DANLModel
+from danl.objectives import MULTINOMIAL, Array
+
+
+class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
+    """Logistic regression, binary or multinomial, that gives the pooled fit's answer from rows in shards.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        The inverse of the penalty, as in `sklearn.linear_model.LogisticRegression`; numpy.inf is no penalty.
+    alpha : float, optional
+        The penalty on the averaged loss instead, alpha / 2 |coefficients|^2: alpha = 1 / (C * rows). Where it is given,
+        C is not used.
+    fit_intercept : bool, default=True
+        Fit an intercept; it is not penalised.
+    class_weight : dict or "balanced", optional
+        Weights of the classes, as in scikit-learn.
+    workers : int, default=10
+        Shards the rows are divided into where `fit` is given no groups; at most one for every row.
+    regions : int, sizes, index groups, "prefix" or "classes", optional
+        How the features are cut; "classes" makes one region of every class. Default: 4.
+    policy : str, policy or callable, optional
+        Who trains what in each round; see `danl.policies`. Default: everyone everything.
+    method : str or method, default="danl"
+        See `danl.methods`.
+    engine : str or engine, default="local"
+        Where the workers run: this process, "ray" or "flower".
+    tol : float, default=1e-12
+        Stop when the gradient norm of the averaged objective is at most this, or as small as rounding lets it be.
+    max_rounds : int, default=200
+        Most exchanges after the first one.
+    warm_start : bool, default=False
+        Start from the model of the fit before.
+    random_state : int, RandomState or None
+        Of the division into shards, the masks and the mini-batches. None: 0, as the answer does not depend on it.
+    verbose : int, default=0
+        1 shows progress, 2 a line for every exchange.
+
+    Attributes
+    ----------
+    coef_ : array, (1, features) or (classes, features)
+        Coefficients; those of a multinomial fit sum to zero over the classes.
+    intercept_ : array, (1,) or (classes,)
+        Intercepts; zeros without one.
+    classes_ : array
+        The labels.
+    n_iter_ : int
+        Exchanges.
+    history_, result_ : History, Result
+        A row an exchange; and how the run ended.
+    bytes_up_, bytes_down_ : int
+        What the exchanges weigh on the wire.
+
+    """
+
+    _own_losses = ("logistic", MULTINOMIAL)
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        alpha: float | None = None,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        workers: int = 10,
+        regions: Any = None,
+        policy: Any = None,
+        method: Any = "danl",
+        engine: Any = "local",
+        tol: float = 1e-12,
+        max_rounds: int = 200,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.C = C
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.workers = workers
+        self.regions = regions
+        self.policy = policy
+        self.method = method
+        self.engine = engine
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or frame, (rows, features)
+            The features.
+        y : array, (rows,)
+            The labels.
+        groups : array, (rows,), optional
+            The site each row is at: one worker per site. Without it the rows are divided into `workers` shards.
+        sample_weight : array, (rows,), optional
+            Weights of the rows.
+
+        """
+        X, y, groups, weights = self._checked_rows(X, y, groups, sample_weight)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        count = len(self.classes_)
+        if count < 2:
+            raise ValueError(  # scikit-learn looks for these words
+                f"y: classifier needs at least 2 classes in the data, and there is one class only: {self.classes_[0]!r}"
+            )
+        if self.class_weight is not None:
+            weights = self._by_class(y, codes, weights)
+        loss = "logistic" if count == 2 else f"{MULTINOMIAL}:classes={count}"
+        result = self._fit(X, codes.astype(np.float64), loss, groups, weights)
+        coefficients, intercepts = result.layout.split(result.w)
+        if count > 2:  # what all classes share changes no probability: without it they are the same however they came
+            coefficients = coefficients - coefficients.mean(axis=0)
+            intercepts = intercepts - intercepts.mean()
+        self.coef_, self.intercept_ = coefficients, intercepts
+        return self
+
+    def _by_class(self, y: Any, codes: Any, weights: Array | None) -> Array:
+        """The rows' weights, times those of their classes."""
+        of_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y, sample_weight=weights)
+        for label, weight in zip(self.classes_, of_class, strict=True):
+            if not 0 < weight < np.inf:
+                raise InputError(f"class_weight: gives class {label!r} the weight {weight!r}; it must be above 0")
+        by_row: Array = of_class[codes]
+        return by_row if weights is None else by_row * weights
+
+    def decision_function(self, X: Any) -> Array:
+        """Margins: (rows,) for two classes, else (rows, classes)."""
+        margins = self._margins(X)
+        return margins[:, 0] if len(self.classes_) == 2 else margins
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of the classes, (rows, classes)."""
+        margins = self.decision_function(X)
+        if margins.ndim == 1:
+            return np.column_stack([expit(-margins), expit(margins)])
+        return np.asarray(softmax(margins, axis=1))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of the probabilities; those of tiny ones are right, too."""
+        margins = self.decision_function(X)
+        if margins.ndim == 1:
+            return np.column_stack([log_expit(-margins), log_expit(margins)])
+        return np.asarray(log_softmax(margins, axis=1))
+
+    def predict(self, X: Any) -> Any:
+        """The likeliest class of each row."""
+        check_is_fitted(self)
+        margins = self.decision_function(X)
+        winners = (margins > 0).astype(np.intp) if margins.ndim == 1 else margins.argmax(axis=1)
+        return self.classes_[winners]
+
+    def _named_outputs(self) -> list[str]:
+        return [""] if len(self.classes_) == 2 else [str(label) for label in self.classes_]

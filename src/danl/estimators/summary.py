@@ -1,0 +1,163 @@
+"""`Summary`: a fitted model as a table of coefficients, standard errors and intervals; a frame, or text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from danl.core.messages import Array
+from danl.estimators.inference import Inference
+from danl.layout import Layout
+
+INTERCEPT = "(intercept)"
+RATIOS = {"logistic": "odds ratio", "multinomial": "odds ratio", "poisson": "rate ratio"}
+TITLES = {
+    "logistic": "Logistic regression",
+    "multinomial": "Multinomial logistic regression",
+    "squared": "Linear regression",
+    "poisson": "Poisson regression, log link",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Coefficients and what is known of them; `print` it, or take `to_frame()`."""
+
+    title: str
+    notes: tuple[str, ...]
+    outputs: tuple[str, ...]  # the class of each line; "" where there is one output
+    names: tuple[str, ...]  # the feature of each line
+    coef: Array
+    std_err: Array
+    z: Array
+    p_value: Array
+    ci_low: Array
+    ci_high: Array
+    level: float
+    ratio: str | None
+    """What exp(coef) is called, where it has a name: "odds ratio", "rate ratio"."""
+    covariance: Array
+    """Of the coefficients, in the order of the lines."""
+
+    @classmethod
+    def of(
+        cls, outputs: list[str], features: list[str], layout: Layout, inference: Inference, level: float, kind: str
+    ) -> Summary:
+        """The table of a fitted model."""
+        order = _lines(layout)
+        covariance = inference.covariance(layout, kind)[np.ix_(order, order)]
+        coef = inference.w[order]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            std_err = np.sqrt(covariance.diagonal())
+            z = coef / std_err
+        reach = norm.ppf(0.5 + level / 2) * std_err
+        columns = [*features, INTERCEPT] if layout.intercept else features
+        return cls(
+            title=TITLES[inference.loss],
+            notes=_notes(inference, layout, level, kind),
+            outputs=tuple(outputs[place // layout.columns] for place in order),
+            names=tuple(columns[place % layout.columns] for place in order),
+            coef=coef,
+            std_err=std_err,
+            z=z,
+            p_value=2 * norm.sf(np.abs(z)),
+            ci_low=coef - reach,
+            ci_high=coef + reach,
+            level=level,
+            ratio=RATIOS.get(inference.loss),
+            covariance=covariance,
+        )
+
+    def to_frame(self) -> Any:
+        """A pandas frame, a line a coefficient; the index is the feature, or class and feature."""
+        import pandas as pd
+
+        columns = {
+            "coef": self.coef,
+            "std_err": self.std_err,
+            "z": self.z,
+            "p_value": self.p_value,
+            "ci_low": self.ci_low,
+            "ci_high": self.ci_high,
+        }
+        if self.ratio is not None:
+            name = self.ratio.replace(" ", "_")
+            with np.errstate(over="ignore"):
+                columns |= {
+                    name: np.exp(self.coef),
+                    f"{name}_low": np.exp(self.ci_low),
+                    f"{name}_high": np.exp(self.ci_high),
+                }
+        if any(self.outputs):
+            index = pd.MultiIndex.from_arrays([list(self.outputs), list(self.names)], names=["class", "feature"])
+        else:
+            index = pd.Index(list(self.names), name="feature")
+        return pd.DataFrame(columns, index=index)
+
+    def __str__(self) -> str:
+        frame = self.to_frame()
+        percent = f"{100 * self.level:g}%"
+        head = ["", "coef", "std err", "z", "p", f"{percent} interval"] + ([self.ratio] if self.ratio else [])
+        lines = []
+        for output, name, row in zip(self.outputs, self.names, frame.itertuples(index=False), strict=True):
+            cells = [
+                f"{output}: {name}" if output else name,
+                _number(row.coef),
+                _number(row.std_err),
+                f"{row.z:.2f}",
+                "<0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}",
+                f"{_number(row.ci_low)} to {_number(row.ci_high)}",
+            ]
+            lines.append(cells + ([_number(row[6])] if self.ratio else []))
+        widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
+        table = [_aligned(line, widths) for line in [head, *lines]]
+        rule = "-" * len(table[0])
+        return "\n".join([self.title, rule, table[0], rule, *table[1:], rule, *self.notes])
+
+    __repr__ = __str__
+
+
+def _lines(layout: Layout) -> list[int]:
+    """Places in w, in the order of the table: of each output the intercept first."""
+    order = []
+    for output in range(layout.n_outputs):
+        first = output * layout.columns
+        features = list(range(first, first + layout.n_features))
+        order += [first + layout.n_features, *features] if layout.intercept else features
+    return order
+
+
+def _notes(inference: Inference, layout: Layout, level: float, kind: str) -> tuple[str, ...]:
+    rows = f"{inference.n_rows:,} rows at {inference.n_workers} worker{'s' if inference.n_workers > 1 else ''}"
+    if inference.total_weight != inference.n_rows:
+        rows += f", weights sum to {inference.total_weight:g}"
+    how = {
+        "observed": "standard errors: observed information, the Hessian at the fitted model",
+        "sandwich": "standard errors: sandwich (HC0), the rows' scores between two inverse Hessians",
+    }[kind]
+    notes = [f"{rows}; mean loss {inference.mean_loss:.6g}", how]
+    if inference.loss == "squared" and kind == "observed":
+        notes.append(f"residual standard deviation {np.sqrt(inference.dispersion(layout)):.6g}")
+    if layout.n_outputs > 1:
+        notes.append("coefficients sum to zero over the classes: each is against the average class")
+    if inference.alpha > 0:
+        notes.append(
+            f"PENALISED (alpha {inference.alpha:.3g} on the averaged loss): estimates are shrunk towards zero, and "
+            "standard errors, p-values and intervals are conditional on the penalty, not those of an unpenalised fit; "
+            "for those fit with C=numpy.inf"
+        )
+    return tuple(notes)
+
+
+def _number(value: float) -> str:
+    if not np.isfinite(value):
+        return str(value)
+    return f"{value:.4f}" if 1e-3 <= abs(value) < 1e5 or value == 0 else f"{value:.3e}"
+
+
+def _aligned(cells: list[str], widths: list[int]) -> str:
+    first, *others = zip(cells, widths, strict=True)
+    return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)])

@@ -1,0 +1,101 @@
+r"""What the data says of a model at hand: the Hessian of the objective there, and if asked the rows' scores.
+
+Not a way to a model but a look at one: w stays where it is. Everyone is asked, and those missing are asked again for
+the same model, so that the sums are over all workers:
+
+    hessian    sum_i weight_i Hess F_i(w)                                  the observed information, a row's share of it
+    scores     sum_i weight_i^2 sum_j r_ij^2 g_ij g_ij^T                   what a sandwich has between
+    loss       sum_i weight_i F_i(w)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from danl.core.aggregate import hessian_sum
+from danl.core.messages import (
+    Array,
+    Exchange,
+    HessianReply,
+    HessianTask,
+    Mask,
+    Replies,
+    ScoresReply,
+    ScoresTask,
+    Task,
+    packed_size,
+    unpack,
+)
+from danl.methods.base import Info, Setup, Status, Turn
+
+
+@dataclass(frozen=True)
+class InformationState:
+    """Sums so far, and who is still to answer."""
+
+    w: Array
+    asked: Literal["hessian", "scores"]
+    missing: Mask  # (N,)
+    tries: int
+    packed: Array  # of what is being asked for
+    loss: float = 0.0
+    status: Status | None = None
+    products: dict[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Information:
+    """The Hessian, and with `scores` the rows' scores, at the start of the run.
+
+    Parameters
+    ----------
+    scores : bool
+        Ask for the scores as well: one exchange more.
+    patience : int
+        Exchanges a worker may miss before the run gives up.
+
+    """
+
+    scores: bool = False
+    patience: int = 50
+
+    @property
+    def name(self) -> str:
+        return "information"
+
+    def begin(self, setup: Setup) -> InformationState:
+        everyone = np.ones(setup.n_workers, dtype=bool)
+        return InformationState(setup.w0, "hessian", everyone, 0, np.zeros(packed_size(setup.n_features)))
+
+    def plan(self, state: InformationState, setup: Setup, turn: Turn) -> Exchange:
+        kind = HessianTask if state.asked == "hessian" else ScoresTask
+        task: Task = kind(turn.exchange, state.w)
+        return Exchange(state.asked, {int(worker): task for worker in np.flatnonzero(state.missing)})
+
+    def absorb(self, state: InformationState, replies: Replies, setup: Setup) -> tuple[InformationState, Info]:
+        d, missing, packed, loss = setup.n_features, state.missing.copy(), state.packed, state.loss
+        missing[list(replies.received)] = False
+        if state.asked == "hessian":
+            packed = packed + hessian_sum(replies, setup.weights, d)
+            told = replies.received.items()
+            loss += sum(float(setup.weights[i]) * reply.loss for i, reply in told if isinstance(reply, HessianReply))
+        else:
+            for worker in sorted(replies.received):
+                reply = replies.received[worker]
+                assert isinstance(reply, ScoresReply)
+                packed = packed + float(setup.weights[worker]) ** 2 * reply.packed_scores
+        state = replace(state, missing=missing, packed=packed, loss=loss, tries=state.tries + 1)
+        if missing.any():
+            return (replace(state, status="quorum_lost") if state.tries >= self.patience else state), Info()
+        return self._answered(state, setup), Info(objective=loss)
+
+    def _answered(self, state: InformationState, setup: Setup) -> InformationState:
+        """Everyone has answered: the next question, or the end."""
+        products = state.products | {state.asked: unpack(state.packed, setup.n_features)}
+        if state.asked == "hessian" and self.scores:
+            everyone, zeros = np.ones(setup.n_workers, dtype=bool), np.zeros_like(state.packed)
+            return replace(state, asked="scores", missing=everyone, tries=0, packed=zeros, products=products)
+        return replace(state, status="converged", products=products | {"loss": np.array(state.loss)})
