@@ -12,7 +12,8 @@ twice; a row of weight 0 is not there.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -23,10 +24,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from danl.data.partition import partition
+from danl.data.partition import Shard, partition
 from danl.errors import InputError, bad_argument
 from danl.estimators.inference import Inference, observed
 from danl.estimators.saved import read_estimator, write_estimator
+from danl.estimators.separation import look_for_separation, may_be_separated
 from danl.estimators.summary import Summary
 from danl.history import History, Row
 from danl.layout import Layout
@@ -35,14 +37,19 @@ from danl.problem import Problem
 from danl.regions import Regions
 from danl.result import Result
 from danl.solver import solve
-from danl.warn import warn_if_nearly_separated
+from danl.warn import SEPARATED
 
 WHAT_TO_DO = {
     "max_rounds": "give it more rounds (max_rounds), scale the features, or add a penalty (a smaller C)",
     "diverged": "scale the features, add a penalty (a smaller C), or use method='danl' or 'newton'",
     "quorum_lost": "too many workers did not answer: see result_.failures, and fit again when they are back",
     "interrupted": "it was interrupted: fit again, with warm_start=True to go on from here",
+    "separated": "add a penalty (a finite C, or alpha above 0): without one this data has no best model",
 }
+PERHAPS = (
+    "; without a penalty it may also be that there is no best model, because some features tell the class of all or "
+    "some rows alone (separation)"
+)
 
 
 class DANLModel(BaseEstimator):  # type: ignore[misc]
@@ -83,8 +90,7 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", None)
         regions = problem.layout.regions(self.regions, None if names is None else [str(each) for each in names])
         start = self._start(problem.layout) if self.warm_start else None
-        with _Progress(self.verbose, type(self).__name__) as progress, warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with _Progress(self.verbose, type(self).__name__) as progress, _caught() as caught:
             result = solve(
                 problem,
                 method=self.method,
@@ -97,22 +103,25 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
                 engine=self.engine,
                 callback=progress,
             )
-        for each in caught:
-            warnings.warn(each.message, stacklevel=3)
+            result = look_for_separation(problem, result)
         if result.status != "converged":
-            norm = result.history[-1].grad_norm if len(result.history) else np.nan
-            warnings.warn(
-                f"{type(self).__name__} did not converge: {result.status} after {len(result.history)} exchanges, "
-                f"gradient norm {norm:.1e} (tol {self.tol:g}); {WHAT_TO_DO[result.status]}",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        elif problem.alpha == 0:
-            warn_if_nearly_separated(problem, result.w)
+            caught.append(self._not_converged(problem, result))
+        for each in caught:
+            warnings.warn(each, stacklevel=3)
         self._problem, self._regions, self._inference = problem, regions, None
         self.result_, self.history_ = result, result.history
         self._count(result.history)
         return result
+
+    def _not_converged(self, problem: Problem, result: Result) -> ConvergenceWarning:
+        norm = result.history[-1].grad_norm if len(result.history) else np.nan
+        what_to_do = WHAT_TO_DO["separated" if SEPARATED in result.notes else result.status]
+        if SEPARATED not in result.notes and may_be_separated(problem):
+            what_to_do += PERHAPS
+        return ConvergenceWarning(
+            f"{type(self).__name__} did not converge: {result.status} after {len(result.history)} exchanges, "
+            f"gradient norm {norm:.1e} (tol {self.tol:g}); {what_to_do}"
+        )
 
     def _problem_of(self, X: Any, y: Array, loss: str | Loss, groups: Any, weights: Array | None) -> Problem:
         n_rows = len(y)
@@ -120,15 +129,10 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
         self._seed = (
             int(check_random_state(self.random_state).randint(2**31 - 1)) if self.random_state is not None else 0
         )
-        shards = partition(
-            X,
-            y,
-            workers=None if groups is not None else min(self.workers, n_rows),
-            scheme="iid" if groups is None else "site",
-            seed=self._seed,
-            weights=weights,
-            sites=groups,
-        )
+        if groups is None:
+            shards = partition(X, y, workers=min(self.workers, n_rows), seed=self._seed, weights=weights)
+        else:
+            shards = _by_group(X, y, groups, weights)
         alpha = 1.0 / (self.C * total) if self.alpha is None else float(self.alpha)
         return Problem(shards, loss=loss, alpha=alpha, weighting="samples", intercept=self.fit_intercept)
 
@@ -149,7 +153,7 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
             raise bad_argument("C", self.C, "a number above 0; C=numpy.inf or alpha=0 is no penalty")
         if self.alpha is not None and not (_is_number(self.alpha, above=-1) and 0 <= self.alpha < np.inf):
             raise bad_argument("alpha", self.alpha, "a finite number >= 0, or None to use C")
-        if not _is_number(self.workers, above=0) or self.workers != int(self.workers):
+        if isinstance(self.workers, bool) or not isinstance(self.workers, int | np.integer) or self.workers < 1:
             raise bad_argument("workers", self.workers, "a whole number of at least 1")
 
     def _checked_rows(
@@ -181,6 +185,17 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=np.float64, reset=False)
         return np.asarray(X @ np.atleast_2d(self.coef_).T + np.ravel(self.intercept_))
 
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A fit that fails leaves the estimator as it was before."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
     # Inference.
 
     def summary(self, *, level: float = 0.95, covariance: str = "observed") -> Summary:
@@ -208,20 +223,43 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
             raise bad_argument("level", level, "a number between 0 and 1", "for example 0.95")
         if covariance not in ("observed", "sandwich"):
             raise bad_argument("covariance", covariance, "'observed' or 'sandwich'")
-        inference = self._inference
-        if inference is None or (covariance == "sandwich" and inference.scores is None):
-            if self._problem is None:
-                raise InputError(
-                    f"summary: the {covariance} covariance needs the rows, and this estimator was loaded or copied "
-                    f"without them; call summary(covariance={covariance!r}) before it is saved"
-                )
-            scores, before = covariance == "sandwich", len(self.history_)
-            inference, asked = observed(self._problem, self.result_, self._regions, self.engine, scores=scores)
-            self._inference = inference
-            numbered = (replace(row, exchange=before + row.exchange) for row in asked)
-            self.history_ = History([*self.history_, *numbered])
-            self._count(self.history_)
-        return Summary.of(self._named_outputs(), self._names(), self.result_.layout, inference, level, covariance)
+        with _caught() as caught:
+            inference = self._inference
+            if inference is None or (covariance == "sandwich" and inference.scores is None):
+                inference = self._ask(covariance)
+            outputs, names, layout = self._named_outputs(), self._names(), self.result_.layout
+            summary = Summary.of(outputs, names, layout, inference, level, covariance, self._remarks(), self._doubts())
+        for each in caught:
+            warnings.warn(each, stacklevel=2)
+        return summary
+
+    def _ask(self, covariance: str) -> Inference:
+        """Ask the workers for what the covariance needs and is not known yet."""
+        if self._problem is None:
+            raise InputError(
+                f"summary: the {covariance} covariance needs the rows, and this estimator was loaded or copied "
+                f"without them; call summary(covariance={covariance!r}) before it is saved"
+            )
+        scores, before = covariance == "sandwich", len(self.history_)
+        self._inference, asked = observed(
+            self._problem, self.result_, self._regions, self.engine, scores=scores, known=self._inference
+        )
+        numbered = (replace(row, exchange=before + row.exchange) for row in asked)
+        self.history_ = History([*self.history_, *numbered])
+        self._count(self.history_)
+        return self._inference
+
+    def _doubts(self) -> tuple[str, ...]:
+        """What a reader of the table must know of a fit that did not end well."""
+        if SEPARATED in self.result_.notes:
+            return ("SEPARABLE: without a penalty there is no best model, and these numbers mean nothing",)
+        if self.result_.status != "converged":
+            return (f"NOT CONVERGED ({self.result_.status}): these are not the numbers of the best model",)
+        return ()
+
+    def _remarks(self) -> tuple[str, ...]:
+        """What the estimator has to say of its table."""
+        return ()
 
     def _names(self) -> list[str]:
         names = getattr(self, "feature_names_in_", None)
@@ -253,6 +291,27 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _by_group(X: Any, y: Array, groups: Any, weights: Array | None) -> list[Shard]:
+    """A shard for every group; what is wrong with the groups is said of the argument that has them."""
+    try:
+        return partition(X, y, scheme="site", weights=weights, sites=groups)
+    except InputError as error:
+        message = str(error)
+        if not message.startswith("sites"):
+            raise
+        raise InputError("groups" + message.removeprefix("sites")) from None
+
+
+@contextmanager
+def _caught() -> Iterator[list[Warning]]:
+    """Collect warnings, to be given out again where the caller of the estimator stands."""
+    told: list[Warning] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield told
+        told += [each.message for each in caught if isinstance(each.message, Warning)]
 
 
 def _is_number(value: Any, *, above: float) -> bool:

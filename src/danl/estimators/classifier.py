@@ -118,23 +118,25 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
             Weights of the rows.
 
         """
-        X, y, groups, weights = self._checked_rows(X, y, groups, sample_weight)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        count = len(self.classes_)
-        if count < 2:
-            raise ValueError(  # scikit-learn looks for these words
-                f"y: classifier needs at least 2 classes in the data, and there is one class only: {self.classes_[0]!r}"
-            )
-        if self.class_weight is not None:
-            weights = self._by_class(y, codes, weights)
-        loss = "logistic" if count == 2 else f"{MULTINOMIAL}:classes={count}"
-        result = self._fit(X, codes.astype(np.float64), loss, groups, weights)
-        coefficients, intercepts = result.layout.split(result.w)
-        if count > 2:  # what all classes share changes no probability: without it they are the same however they came
-            coefficients = coefficients - coefficients.mean(axis=0)
-            intercepts = intercepts - intercepts.mean()
-        self.coef_, self.intercept_ = coefficients, intercepts
+        with self._all_or_nothing():
+            X, y, groups, weights = self._checked_rows(X, y, groups, sample_weight)
+            check_classification_targets(y)
+            self.classes_, codes = np.unique(y, return_inverse=True)
+            count = len(self.classes_)
+            if count < 2:
+                raise ValueError(  # scikit-learn looks for these words
+                    "y: classifier needs at least 2 classes in the data, and there is one class only: "
+                    f"{self.classes_[0]}"
+                )
+            if self.class_weight is not None:
+                weights = self._by_class(y, codes, weights)
+            loss = "logistic" if count == 2 else f"{MULTINOMIAL}:classes={count}"
+            result = self._fit(X, codes.astype(np.float64), loss, groups, weights)
+            coefficients, intercepts = result.layout.split(result.w)
+            if count > 2:  # what all classes share changes no probability: without it, one answer however it came
+                coefficients = coefficients - coefficients.mean(axis=0)
+                intercepts = intercepts - intercepts.mean()
+            self.coef_, self.intercept_ = coefficients, intercepts
         return self
 
     def _by_class(self, y: Any, codes: Any, weights: Array | None) -> Array:
@@ -142,7 +144,7 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         of_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y, sample_weight=weights)
         for label, weight in zip(self.classes_, of_class, strict=True):
             if not 0 < weight < np.inf:
-                raise InputError(f"class_weight: gives class {label!r} the weight {weight!r}; it must be above 0")
+                raise InputError(f"class_weight: gives class {label} the weight {weight:g}; it must be above 0")
         by_row: Array = of_class[codes]
         return by_row if weights is None else by_row * weights
 
@@ -171,6 +173,11 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         margins = self.decision_function(X)
         winners = (margins > 0).astype(np.intp) if margins.ndim == 1 else margins.argmax(axis=1)
         return self.classes_[winners]
+
+    def _remarks(self) -> tuple[str, ...]:
+        if len(self.classes_) > 2:
+            return ()
+        return (f"coefficients are of the log-odds of class {self.classes_[1]}, against class {self.classes_[0]}",)
 
     def _named_outputs(self) -> list[str]:
         return [""] if len(self.classes_) == 2 else [str(label) for label in self.classes_]

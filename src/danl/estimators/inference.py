@@ -12,9 +12,10 @@ that sum to zero over the classes; a shift of all classes has no variance becaus
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg
 
 from danl.core.messages import Array
@@ -22,10 +23,11 @@ from danl.engines import Engine
 from danl.errors import InputError
 from danl.history import Row
 from danl.layout import Layout
+from danl.methods.information import Information
 from danl.problem import Problem
 from danl.regions import Regions
 from danl.result import Result
-from danl.solver import observed_information
+from danl.solver import observed_information, solve
 from danl.warn import warn
 
 SINGULAR = 1e-12
@@ -46,37 +48,53 @@ class Inference:
     alpha: float
     mean_loss: float  # without the penalty
 
-    def covariance(self, layout: Layout, kind: str) -> Array:
-        """Of the numbers of w, laid out as they are; nan where the data says nothing about a coefficient."""
-        inverse = _inverse(self.hessian, _shifts(layout))
+    def covariance(self, layout: Layout, kind: str) -> tuple[Array, float]:
+        """Of the numbers of w, laid out as they are, and phi; nan where the data says nothing about a coefficient."""
+        inverse, unknown, rank = _inverse(self.hessian, layout)
+        phi = self._dispersion(layout, inverse, rank)
         if kind == "observed":
-            return self.dispersion(layout, inverse) / self.total_weight * inverse
-        assert self.scores is not None
-        return np.asarray(inverse @ self.scores @ inverse)
+            covariance = phi / self.total_weight * inverse
+        else:
+            assert self.scores is not None
+            covariance = inverse @ self.scores @ inverse
+        covariance[unknown, :] = covariance[:, unknown] = np.nan
+        return covariance, phi
 
-    def dispersion(self, layout: Layout, inverse: Array | None = None) -> float:
-        """phi: 1, or the variance of the residuals for a squared loss."""
+    def _dispersion(self, layout: Layout, inverse: Array, rank: int) -> float:
+        """phi: 1, or the variance of the residuals for a squared loss; nan where there are no residuals."""
         if self.loss != "squared":
             return 1.0
-        inverse = _inverse(self.hessian, _shifts(layout)) if inverse is None else inverse
         penalty = np.where(layout.penalised, self.alpha, 0.0)
-        used = layout.size - float(np.nansum(penalty * inverse.diagonal()))  # the trace of (H - penalty) H^-1
+        used = rank - float(penalty @ inverse.diagonal())  # the trace of (H - penalty) H^-1
         left = self.total_weight - used
-        return 2.0 * self.total_weight * self.mean_loss / left if left > 0 else np.nan
+        return 2.0 * self.total_weight * self.mean_loss / left if left > 1e-9 * self.total_weight else np.nan
 
 
 def observed(
-    problem: Problem, result: Result, regions: Regions, engine: str | Engine, *, scores: bool
+    problem: Problem,
+    result: Result,
+    regions: Regions,
+    engine: str | Engine,
+    *,
+    scores: bool,
+    known: Inference | None = None,
 ) -> tuple[Inference, tuple[Row, ...]]:
-    """Ask the workers; return what they told and the rows of the exchanges it took."""
+    """Ask the workers for what is not known yet; return it all, and the rows of the exchanges it took."""
     layout = result.layout
     w = centred(result.w, layout)
-    told = observed_information(problem, w, regions=regions, scores=scores, engine=engine)
-    if told.status != "converged":
+    if known is None:
+        told = observed_information(problem, w, regions=regions, scores=scores, engine=engine)
+    else:
+        method = Information(scores=True, hessian=False)
+        told = solve(problem, method=method, w0=w, regions=regions, monitor=False, engine=engine)
+    wanted = ({"hessian"} if known is None else set()) | ({"scores"} if scores else set())
+    if not wanted <= set(told.products):  # where there is no optimum the run is called diverged, and told all the same
         missing = sorted({failure.worker for failure in told.failures})
         raise InputError(
             f"summary: workers {missing} did not answer ({told.status}); standard errors need all of them, try again"
         )
+    if known is not None:
+        return replace(known, scores=told.products["scores"]), tuple(told.history)
     assert problem.alpha is not None
     penalty = 0.5 * problem.alpha * float(np.sum(np.square(w[layout.penalised])))
     made = Inference(
@@ -101,32 +119,29 @@ def centred(w: Array, layout: Layout) -> Array:
     return np.asarray((rows - rows.mean(axis=0)).ravel())
 
 
-def _shifts(layout: Layout) -> Array | None:
-    """Directions that move all classes alike: an orthonormal basis, (d, columns); None where there is one output."""
-    if layout.n_outputs == 1:
-        return None
-    return np.kron(np.full((layout.n_outputs, 1), layout.n_outputs**-0.5), np.eye(layout.columns))
+def _inverse(hessian: Array, layout: Layout) -> tuple[Array, NDArray[np.bool_], int]:
+    """The inverse on all directions the data tells of, the coefficients it does not tell of, and the rank.
 
-
-def _inverse(hessian: Array, shifts: Array | None) -> Array:
-    """The inverse on everything but the shifts; nan for coefficients the data says nothing about."""
-    if shifts is not None:
-        hessian = hessian + float(np.mean(hessian.diagonal())) * shifts @ shifts.T
+    A shift of all classes alike is not estimated: the inverse has nothing in it.
+    """
+    outputs, columns = layout.n_outputs, layout.columns
+    shifts = np.kron(np.full((outputs, outputs), 1.0 / outputs), np.eye(columns))  # the projection on them
+    if outputs > 1:  # give them a curvature of the size of their feature's, so that there is something to invert
+        sizes = hessian.diagonal().reshape(outputs, columns).mean(axis=0)
+        hessian = hessian + shifts * np.tile(np.where(sizes > 0, sizes, 1.0), outputs)
     diagonal = hessian.diagonal()
     scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     values, vectors = linalg.eigh(scale[:, None] * hessian * scale)
     flat = values <= SINGULAR * values[-1]
-    inverse = (vectors[:, ~flat] / values[~flat]) @ vectors[:, ~flat].T
+    inverse = scale[:, None] * ((vectors[:, ~flat] / values[~flat]) @ vectors[:, ~flat].T) * scale
+    unknown = np.square(vectors[:, flat]).sum(axis=1) > 1e-6
     if flat.any():
-        unknown = np.square(vectors[:, flat]).sum(axis=1) > 1e-6
         warn(
             f"the data says nothing about {int(flat.sum())} direction(s) of the coefficients (features that are "
             f"collinear or constant, or separation): {int(unknown.sum())} of them have no standard error; drop a "
             "feature or add a penalty"
         )
-        inverse[unknown, :] = inverse[:, unknown] = np.nan
-    inverse = scale[:, None] * inverse * scale
-    if shifts is not None:
-        keep = np.eye(len(inverse)) - shifts @ shifts.T
+    if outputs > 1:
+        keep = np.eye(layout.size) - shifts
         inverse = keep @ inverse @ keep
-    return np.asarray(inverse)
+    return np.asarray(inverse), unknown, int(np.count_nonzero(~flat))

@@ -91,16 +91,17 @@ class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
             Weights of the rows.
 
         """
-        if self.loss not in self._own_losses:
-            raise unknown_name("loss", str(self.loss), self._own_losses)
-        X, y, groups, weights = self._checked_rows(X, y, groups, sample_weight, y_numeric=True)
-        y = np.asarray(y, dtype=np.float64)
-        make_loss(self.loss).check_targets(y)
-        if self.loss == "poisson" and not y.any():
-            raise InputError("y: is 0 for every row, and loss 'poisson' has no optimum then; check the targets")
-        result = self._fit(X, y, self.loss, groups, weights)
-        coefficients, intercepts = result.layout.split(result.w)
-        self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
+        with self._all_or_nothing():
+            if self.loss not in self._own_losses:
+                raise unknown_name("loss", str(self.loss), self._own_losses)
+            X, y, groups, weights = self._checked_rows(X, y, groups, sample_weight, y_numeric=True)
+            y = np.asarray(y, dtype=np.float64)
+            make_loss(self.loss).check_targets(y)
+            if self.loss == "poisson" and not y.any():
+                raise InputError("y: is 0 for every row, and loss 'poisson' has no optimum then; check the targets")
+            result = self._fit(X, y, self.loss, groups, weights)
+            coefficients, intercepts = result.layout.split(result.w)
+            self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
         return self
 
     def predict(self, X: Any) -> Array:

@@ -60,22 +60,24 @@ def write_estimator(estimator: Any, path: Any) -> None:
         "seed": estimator._seed,
         "inference": None if estimator._inference is None else asdict(estimator._inference),
     }
-    target = Path(path)
+    data = packed(carried, "", MAGIC)
     try:
-        with written_whole(target) as partial:
-            partial.write_bytes(packed(carried, "", MAGIC))
-    except OSError as error:
-        raise InputError(f"path={str(target)!r}: cannot be written ({error.strerror})") from None
+        with written_whole(Path(path)) as partial:
+            partial.write_bytes(data)
+    except (OSError, ValueError) as error:  # ValueError: a path that is none
+        raise InputError(f"path={str(path)!r}: cannot be written ({_reason(error)})") from None
 
 
 def read_estimator(cls: Any, path: Any) -> Any:
     """Read it back as an estimator of class `cls`."""
     try:
-        carried = unpacked(Path(path).read_bytes(), "", MAGIC)
-    except OSError as error:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
         raise InputError(
-            f"path={str(path)!r}: cannot be read ({error.strerror}); save a fitted estimator first"
+            f"path={str(path)!r}: cannot be read ({_reason(error)}); save a fitted estimator first"
         ) from None
+    try:
+        carried = unpacked(data, "", MAGIC)
     except UnreadableError as error:
         raise InputError(f"path={str(path)!r}: is not an estimator that danl saved, or was changed: {error}") from None
     if carried.get("class") != cls.__name__:
@@ -129,7 +131,16 @@ def _classes(estimator: Any) -> dict[str, Any] | None:
     classes = getattr(estimator, "classes_", None)
     if classes is None:
         return None
-    return {"labels": [_plain(label) for label in classes.tolist()], "dtype": classes.dtype.str}
+    try:
+        return {"labels": [_plain(label) for label in classes.tolist()], "dtype": classes.dtype.str}
+    except TypeError as error:
+        raise InputError(
+            f"classes_: labels of type {error} cannot be written to a file; fit with labels that are text or numbers"
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _plain(value: Any, otherwise: Any = None) -> Any:

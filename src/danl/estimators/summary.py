@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from danl.estimators.inference import Inference
 from danl.layout import Layout
 
 INTERCEPT = "(intercept)"
+NARROWEST = 72
+"""Notes are not broken into lines shorter than this, however narrow the table is."""
 RATIOS = {"logistic": "odds ratio", "multinomial": "odds ratio", "poisson": "rate ratio"}
 TITLES = {
     "logistic": "Logistic regression",
@@ -44,11 +47,20 @@ class Summary:
 
     @classmethod
     def of(
-        cls, outputs: list[str], features: list[str], layout: Layout, inference: Inference, level: float, kind: str
+        cls,
+        outputs: list[str],
+        features: list[str],
+        layout: Layout,
+        inference: Inference,
+        level: float,
+        kind: str,
+        remarks: tuple[str, ...] = (),
+        doubts: tuple[str, ...] = (),
     ) -> Summary:
-        """The table of a fitted model."""
+        """The table of a fitted model; remarks and doubts are notes of the estimator's own."""
         order = _lines(layout)
-        covariance = inference.covariance(layout, kind)[np.ix_(order, order)]
+        covariance, phi = inference.covariance(layout, kind)
+        covariance = covariance[np.ix_(order, order)]
         coef = inference.w[order]
         with np.errstate(invalid="ignore", divide="ignore"):
             std_err = np.sqrt(covariance.diagonal())
@@ -57,7 +69,7 @@ class Summary:
         columns = [*features, INTERCEPT] if layout.intercept else features
         return cls(
             title=TITLES[inference.loss],
-            notes=_notes(inference, layout, level, kind),
+            notes=(_rows(inference), *remarks, *_notes(inference, layout, kind, phi), *doubts),
             outputs=tuple(outputs[place // layout.columns] for place in order),
             names=tuple(columns[place % layout.columns] for place in order),
             coef=coef,
@@ -100,7 +112,8 @@ class Summary:
     def __str__(self) -> str:
         frame = self.to_frame()
         percent = f"{100 * self.level:g}%"
-        head = ["", "coef", "std err", "z", "p", f"{percent} interval"] + ([self.ratio] if self.ratio else [])
+        first = "class: feature" if any(self.outputs) else ""
+        head = [first, "coef", "std err", "z", "p", f"{percent} interval"] + ([self.ratio] if self.ratio else [])
         lines = []
         for output, name, row in zip(self.outputs, self.names, frame.itertuples(index=False), strict=True):
             cells = [
@@ -115,7 +128,9 @@ class Summary:
         widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
         table = [_aligned(line, widths) for line in [head, *lines]]
         rule = "-" * len(table[0])
-        return "\n".join([self.title, rule, table[0], rule, *table[1:], rule, *self.notes])
+        width = max(len(rule), NARROWEST)
+        notes = [textwrap.fill(note, width, subsequent_indent="  ", break_on_hyphens=False) for note in self.notes]
+        return "\n".join([self.title, rule, table[0], rule, *table[1:], rule, *notes])
 
     __repr__ = __str__
 
@@ -130,17 +145,26 @@ def _lines(layout: Layout) -> list[int]:
     return order
 
 
-def _notes(inference: Inference, layout: Layout, level: float, kind: str) -> tuple[str, ...]:
+def _rows(inference: Inference) -> str:
     rows = f"{inference.n_rows:,} rows at {inference.n_workers} worker{'s' if inference.n_workers > 1 else ''}"
     if inference.total_weight != inference.n_rows:
         rows += f", weights sum to {inference.total_weight:g}"
+    return f"{rows}; mean loss {inference.mean_loss:.6g}"
+
+
+def _notes(inference: Inference, layout: Layout, kind: str, phi: float) -> tuple[str, ...]:
     how = {
         "observed": "standard errors: observed information, the Hessian at the fitted model",
         "sandwich": "standard errors: sandwich (HC0), the rows' scores between two inverse Hessians",
     }[kind]
-    notes = [f"{rows}; mean loss {inference.mean_loss:.6g}", how]
+    notes = [how]
     if inference.loss == "squared" and kind == "observed":
-        notes.append(f"residual standard deviation {np.sqrt(inference.dispersion(layout)):.6g}")
+        if np.isnan(phi):
+            notes.append("as many coefficients as rows: no residuals, and so no standard errors")
+        else:
+            notes.append(
+                f"residual standard deviation {np.sqrt(phi):.6g}; p-values and intervals by the normal distribution"
+            )
     if layout.n_outputs > 1:
         notes.append("coefficients sum to zero over the classes: each is against the average class")
     if inference.alpha > 0:

@@ -17,6 +17,7 @@ import numpy as np
 
 from danl.core.aggregate import hessian_sum
 from danl.core.messages import (
+    FOR_GOOD,
     Array,
     Exchange,
     HessianReply,
@@ -54,12 +55,15 @@ class Information:
     ----------
     scores : bool
         Ask for the scores as well: one exchange more.
+    hessian : bool
+        Ask for the Hessian. Where it is known from before, the scores alone are asked for.
     patience : int
         Exchanges a worker may miss before the run gives up.
 
     """
 
     scores: bool = False
+    hessian: bool = True
     patience: int = 50
 
     @property
@@ -68,7 +72,8 @@ class Information:
 
     def begin(self, setup: Setup) -> InformationState:
         everyone = np.ones(setup.n_workers, dtype=bool)
-        return InformationState(setup.w0, "hessian", everyone, 0, np.zeros(packed_size(setup.n_features)))
+        asked: Literal["hessian", "scores"] = "hessian" if self.hessian else "scores"
+        return InformationState(setup.w0, asked, everyone, 0, np.zeros(packed_size(setup.n_features)))
 
     def plan(self, state: InformationState, setup: Setup, turn: Turn) -> Exchange:
         kind = HessianTask if state.asked == "hessian" else ScoresTask
@@ -89,8 +94,9 @@ class Information:
                 packed = packed + float(setup.weights[worker]) ** 2 * reply.packed_scores
         state = replace(state, missing=missing, packed=packed, loss=loss, tries=state.tries + 1)
         if missing.any():
-            return (replace(state, status="quorum_lost") if state.tries >= self.patience else state), Info()
-        return self._answered(state, setup), Info(objective=loss)
+            gone = any(failure.kind in FOR_GOOD for failure in replies.failures.values())
+            return (replace(state, status="quorum_lost") if gone or state.tries >= self.patience else state), Info()
+        return self._answered(state, setup), Info(objective=loss if self.hessian else np.nan)
 
     def _answered(self, state: InformationState, setup: Setup) -> InformationState:
         """Everyone has answered: the next question, or the end."""
@@ -98,4 +104,6 @@ class Information:
         if state.asked == "hessian" and self.scores:
             everyone, zeros = np.ones(setup.n_workers, dtype=bool), np.zeros_like(state.packed)
             return replace(state, asked="scores", missing=everyone, tries=0, packed=zeros, products=products)
-        return replace(state, status="converged", products=products | {"loss": np.array(state.loss)})
+        if self.hessian:
+            products |= {"loss": np.array(state.loss)}
+        return replace(state, status="converged", products=products)
