@@ -21,6 +21,7 @@ from danl.core.messages import (
     packed_size,
     unpack,
 )
+from danl.core.stack import Stacked, who_answered
 
 R = TypeVar("R")
 
@@ -43,7 +44,7 @@ def shares(weights: Array, present: Mapping[int, object]) -> dict[int, float]:
 
 
 def hessian_sum(replies: Replies, weights: Array, d: int) -> Array:
-    """sum_i weight_i Hess F_i over the workers that answered, packed; added up on the way or here."""
+    """sum_i weight_i Hess F_i over the workers that answered, packed or whole; added up on the way or here."""
     if replies.hessian is not None:
         return replies.hessian.packed
     packed = np.zeros(packed_size(d))
@@ -58,7 +59,7 @@ def mean_hessian(replies: Replies, weights: Array, d: int) -> Array:
     """Pi = sum_i weight_i Hess F_i (line 5), the weights renormalised among those that answered."""
     packed = hessian_sum(replies, weights, d)
     if len(replies.received) < len(weights):
-        packed = packed / float(sum(weights[worker] for worker in replies.received))
+        packed = packed / float(weights[who_answered(replies)].sum())
     return unpack(packed, d)
 
 
@@ -88,6 +89,8 @@ def mean_model(replies: Mapping[int, ModelReply], weights: Array, d: int) -> Arr
 
 def trained_pairs(replies: Replies, n_workers: int, n_regions: int) -> Mask:
     """Which (worker, region) pairs sent something to learn from: the masks that came back, as an (N, Q) array."""
+    if isinstance(replies.received, Stacked):
+        return replies.received.trained(n_workers, n_regions)
     masks = np.zeros((n_workers, n_regions), dtype=bool)
     for worker, reply in replies.received.items():
         match reply:

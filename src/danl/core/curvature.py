@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from danl.core.messages import Array
 
@@ -17,18 +18,29 @@ EIGENVALUE_ROUNDING = 1e-15
 
 @dataclass(frozen=True)
 class Curvature:
-    """[Pi]_mu = vectors diag(eigenvalues) vectors^T, ready to solve with; and Pi itself."""
+    """[Pi]_mu, ready to solve with, and Pi itself.
+
+    Where the projection changes nothing [Pi]_mu = Pi, kept as its Cholesky factor; else as
+    vectors diag(eigenvalues) vectors^T.
+    """
 
     hessian: Array
-    eigenvalues: Array
-    vectors: Array
+    factor: Array | None = None  # upper triangular, Pi = factor^T factor
+    eigenvalues: Array | None = None
+    vectors: Array | None = None
 
     def solve(self, gradient: Array) -> Array:
         """[Pi]_mu^-1 gradient."""
+        if self.factor is not None:
+            return np.asarray(dpotrs(self.factor, gradient)[0])
+        assert self.vectors is not None
+        assert self.eigenvalues is not None
         return np.asarray(self.vectors @ ((self.vectors.T @ gradient) / self.eigenvalues))
 
     def matrix(self) -> Array:
         """[Pi]_mu itself."""
+        if self.vectors is None or self.eigenvalues is None:
+            return self.hessian
         return np.asarray((self.vectors * self.eigenvalues) @ self.vectors.T)
 
 
@@ -38,7 +50,30 @@ def project(hessian: Array, mu: float) -> Curvature:
     Differs from the paper: with mu = 0 (no penalty) the floor is RELATIVE_FLOOR times the largest eigenvalue, because
     [A]_0 need not have an inverse; and no floor is below the rounding of the eigenvalues.
     """
+    factor = _factor(hessian, mu)
+    if factor is not None:
+        return Curvature(hessian, factor)
     eigenvalues, vectors = np.linalg.eigh(hessian)
     top = max(float(eigenvalues[-1]), float(np.finfo(float).tiny))
     floor = max(mu, EIGENVALUE_ROUNDING * top) if mu > 0 else RELATIVE_FLOOR * top
-    return Curvature(hessian, np.maximum(eigenvalues, floor), vectors)
+    return Curvature(hessian, eigenvalues=np.maximum(eigenvalues, floor), vectors=vectors)
+
+
+def _factor(hessian: Array, mu: float) -> Array | None:
+    """The Cholesky factor where no eigenvalue is below the floor, which a second factorisation proves; else None.
+
+    With a penalty the lowest eigenvalue is often mu itself, up to rounding: that counts as not below.
+    """
+    diagonal = hessian.diagonal()
+    if not np.isfinite(diagonal).all() or diagonal.min() <= 0:
+        return None
+    most = float(np.abs(hessian).sum(axis=1).max())  # at least the largest eigenvalue
+    floor = mu - len(hessian) * EIGENVALUE_ROUNDING * most if mu > 0 else RELATIVE_FLOOR * most
+    if floor <= EIGENVALUE_ROUNDING * most:
+        return None
+    shifted = hessian.copy()
+    shifted[np.diag_indices_from(shifted)] -= floor
+    if dpotrf(shifted, overwrite_a=1)[1] != 0:
+        return None
+    factor, failed = dpotrf(hessian)
+    return None if failed else np.asarray(factor)

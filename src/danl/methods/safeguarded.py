@@ -27,14 +27,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from danl.core.aggregate import of_kind, trained_pairs
+from danl.core.aggregate import trained_pairs
 from danl.core.curvature import project
 from danl.core.memory import Memory
 from danl.core.messages import (
     FOR_GOOD,
     Array,
     Exchange,
-    GradientReply,
     GradientTask,
     HessianTask,
     LossTask,
@@ -43,6 +42,7 @@ from danl.core.messages import (
     Task,
     unpack,
 )
+from danl.core.stack import Tasks, who_answered
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.masking import masked_tasks
@@ -56,7 +56,7 @@ from danl.methods.safeguarded_state import (
     back_to_anchor,
     distrust,
     exchange_hessians,
-    loss_of,
+    losses_of,
     objective_of,
     scale_of,
     shares_of,
@@ -106,7 +106,7 @@ class Safeguarded:
                 task = LossTask(exchange, trial)
         asked = setup.everyone() if gathered is None else np.flatnonzero(self._wanted(state, gathered))
         kind = "gradient" if state.ask == "full" else state.ask
-        return Exchange(kind, {int(worker): task for worker in asked})
+        return Exchange(kind, Tasks(task, np.asarray(asked)))
 
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> tuple[SafeguardedState, Info]:
         after = self._absorb(state, replies, setup)
@@ -135,15 +135,15 @@ class Safeguarded:
         for worker, failure in replies.failures.items():
             if failure.kind in FOR_GOOD:
                 missed[worker] = max(missed[worker], self.options.patience)
-        missed[list(replies.received)] = 0
+        here = who_answered(replies)
+        missed[here] = 0
         state = replace(state, missed=missed)
         alive = missed < self.options.patience
         if alive.sum() <= self.options.quorum * len(alive):
             return replace(state, status="quorum_lost")
         if state.known is None:
             return state  # members are those that answer in Phase I
-        back = [worker for worker in replies.received if not state.members[worker]]
-        if back and state.ask != "hessian":
+        if not state.members[here].all() and state.ask != "hessian":
             state = replace(state, regroup=True)
         if (state.members & ~alive).any():
             members = state.members & alive
@@ -190,16 +190,13 @@ class Safeguarded:
     def _masked_round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> SafeguardedState:
         """Lines 15-20 of Algorithm 1, if the losses allow."""
         state = replace(state, round=state.round + 1)
-        losses = np.full(setup.n_workers, np.nan)
-        for worker, reply in replies.received.items():
-            losses[worker] = loss_of(reply)
+        losses = losses_of(replies.received, setup.n_workers)
         if not told(losses, state.members).any():
             return state  # nobody to learn from: the same model again
         taken = self._low_enough(state, known, losses, setup)
         if not taken and (state.noise is None or state.fresh):
             return self._refuse(state, known, losses)
-        fragments = Replies({i: reply for i, reply in replies.received.items() if isinstance(reply, GradientReply)})
-        memory = known.memory.refreshed(of_kind(fragments, GradientReply), state.trial, state.round, setup.regions)
+        memory = known.memory.refreshed(replies.received, state.trial, state.round, setup.regions)
         known = replace(known, memory=memory)
         if not taken and state.noise is not None:
             return self._refuse_noise(state, state.noise, known, losses, setup)
@@ -212,7 +209,7 @@ class Safeguarded:
         if state.noise is not None:
             noise = replace(state.noise, length=min(1.0, 2 * state.noise.length), refusals=0)
             state = replace(state, noise=noise)
-        trained = trained_pairs(fragments, setup.n_workers, setup.regions.n_regions)
+        trained = trained_pairs(replies, setup.n_workers, setup.regions.n_regions)
         exact = complete and state.noise is None and bool(trained[state.members].all())
         return self._next(state, known, self._estimate(state, known, setup), setup, exact=exact, newton=newton)
 
