@@ -97,7 +97,7 @@ def test_a_torn_checkpoint_is_passed_over_and_the_one_before_it_used(tmp_path):
         danl.solve(problem, checkpoint=tmp_path, callback=until(6), **SETTINGS)
     newest = Checkpoints(tmp_path).there()[0]
     newest.write_bytes(newest.read_bytes()[:-200])
-    with pytest.warns(DanlWarning, match=f"{newest.name}: torn, or no checkpoint"):
+    with pytest.warns(DanlWarning, match=f"{newest.name}: torn, or no danl-checkpoint"):
         again = danl.solve(problem, resume=tmp_path, **SETTINGS)
     assert again.w.tobytes() == whole.w.tobytes()
 

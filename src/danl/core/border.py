@@ -142,15 +142,25 @@ class Border:
         return (
             received.kind in kinds
             and received.exchange == tasks.task.exchange
-            and np.array_equal(received.workers, tasks.workers)
-            and (received.masks is tasks.masks or (isinstance(tasks.task, GradientTask) and tasks.task.choose))
-            and (received.masks is None or received.masks.shape == (n, self.regions.n_regions))
+            and received.idle == (tasks.idle is not None)
+            and self._same_masks(tasks, received)
             and received.losses.shape == (n,)
             and bool(np.isfinite(received.losses).all())
             and (received.gradients is None) == (asked is LossReply)
             and (received.gradients is None or received.gradients.shape == (n, d))
             and (received.gradients is None or bool(np.isfinite(received.gradients).all()))
         )
+
+    def _same_masks(self, tasks: Tasks, received: Stacked) -> bool:
+        """Whether they answer for workers that were asked, and for the masks that were planned."""
+        rows = np.minimum(np.searchsorted(tasks.workers, received.workers), len(tasks) - 1)
+        if len(received) and not np.array_equal(tasks.workers[rows], received.workers):
+            return False
+        if isinstance(tasks.task, GradientTask) and tasks.task.choose:
+            return received.masks is not None and received.masks.shape == (len(received), self.regions.n_regions)
+        if tasks.masks is None or received.masks is None:
+            return received.masks is tasks.masks
+        return received.masks is tasks.masks or np.array_equal(received.masks, tasks.masks[rows])
 
     def _added_up(self, replies: Replies, weights: Array) -> Replies:
         """Have the Hessians of admitted workers added up; those found faulty on the way are failures."""

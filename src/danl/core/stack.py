@@ -7,7 +7,7 @@ with them message by message; what handles ten thousand workers looks at the arr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -86,9 +86,13 @@ class Stacked(Mapping[int, Reply]):
     gradients : float array, (n, d), optional
         Their gradients; what a mask leaves out is there and does not count.
     masks : bool array, (n, Q), optional
-        The regions that count. A worker with an empty one told its loss alone.
+        The regions that count.
     regions : Regions, optional
         What the masks are about.
+    idle : bool
+        Whether a worker with an empty mask told its loss alone.
+    hessian_of : callable, optional
+        The packed Hessian of one worker, for whoever looks at its reply by itself.
 
     """
 
@@ -101,7 +105,11 @@ class Stacked(Mapping[int, Reply]):
         gradients: Array | None = None,
         masks: Mask | None = None,
         regions: Regions | None = None,
+        *,
+        idle: bool = False,
+        hessian_of: Callable[[int], Array] | None = None,
     ) -> None:
+        self.idle, self.hessian_of = idle, hessian_of
         self.kind, self.exchange, self.workers, self.losses = kind, exchange, workers, losses
         self.gradients, self.masks, self.regions = gradients, masks, regions
 
@@ -112,11 +120,12 @@ class Stacked(Mapping[int, Reply]):
             return LossReply(worker, self.exchange, loss)
         gradient = self.gradients[row]
         if self.kind is HessianReply:
-            return HessianReply(worker, self.exchange, gradient, None, loss)
+            packed = None if self.hessian_of is None else self.hessian_of(worker)
+            return HessianReply(worker, self.exchange, gradient, packed, loss)
         if self.masks is None:
             return GradientReply(worker, self.exchange, None, gradient, loss)
         mask = self.masks[row]
-        if not mask.any():
+        if self.idle and not mask.any():
             return LossReply(worker, self.exchange, loss)
         assert self.regions is not None
         return GradientReply(worker, self.exchange, mask, gradient[self.regions.coordinates(mask)], loss)

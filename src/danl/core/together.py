@@ -23,6 +23,7 @@ from danl.core.messages import (
     LossTask,
     Mask,
     Replies,
+    pack,
 )
 from danl.core.stack import Stacked, Tasks
 from danl.core.streams import WORKER_MASK, stream
@@ -62,7 +63,12 @@ class Together:
                 losses, gradients = self.batch.losses_and_gradients(w)
                 rows = None if task.hessian_batch is None else [self._sample(worker, task) for worker in self._workers]
                 stacked = Stacked(
-                    HessianReply, exchange, workers, self._rows(losses, workers), self._rows(gradients, workers)
+                    HessianReply,
+                    exchange,
+                    workers,
+                    self._rows(losses, workers),
+                    self._rows(gradients, workers),
+                    hessian_of=partial(self._own_hessian, w, rows),
                 )
                 return Replies(stacked, add_up=partial(self._add_up, w, rows))
         return None
@@ -78,7 +84,10 @@ class Together:
             pruned[workers] = self._regions.expand(masks)
         losses, gradients = self.batch.losses_and_gradients(task.w, pruned)
         losses, gradients = self._rows(losses, workers), self._rows(gradients, workers)
-        return Replies(Stacked(GradientReply, task.exchange, workers, losses, gradients, masks, self._regions))
+        idle = tasks.idle is not None
+        return Replies(
+            Stacked(GradientReply, task.exchange, workers, losses, gradients, masks, self._regions, idle=idle)
+        )
 
     def _chosen(self, worker: Worker, task: GradientTask) -> Mask:
         assert worker.policy is not None, "the task asks for a mask and this worker has no policy"
@@ -87,6 +96,9 @@ class Together:
 
     def _sample(self, worker: Worker, task: HessianTask) -> Array | None:
         return worker.hessian_rows(task)
+
+    def _own_hessian(self, w: Array, rows: Sequence[Array | None] | None, worker: int) -> Array:
+        return pack(self._workers[worker].objective.hessian(w, None if rows is None else rows[worker]))
 
     def _add_up(self, w: Array, rows: Sequence[Array | None] | None, weights: Mapping[int, float]) -> HessianSum:
         of_worker = np.zeros(self.batch.n_workers)

@@ -42,6 +42,7 @@ from danl.core.messages import (
     Task,
     unpack,
 )
+from danl.core.secant import Secant
 from danl.core.stack import Tasks, who_answered
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Turn
@@ -289,7 +290,9 @@ class Safeguarded:
         newton: bool = False,  # the step that led to w was a Newton step: curvature and gradient of where it began
     ) -> SafeguardedState:
         """Line 20's step from the new model, the end of the run, or what to ask about the model it leads to."""
-        direction = -known.curvature.solve(gradient)
+        state = self._with_secant(state, gradient, exact=exact)
+        solve = known.curvature.solve
+        direction = -(solve(gradient) if state.secant is None else state.secant.solve(solve, gradient))
         length = 1.0 if state.noise is None or state.fresh else state.noise.length
         step = Step(direction, float(gradient @ direction), length)
         norm, nothing_left = float(np.linalg.norm(gradient)), at_rounding(step.decrement, known.scale)
@@ -308,6 +311,14 @@ class Safeguarded:
         if stalled or self._curvature_due(state, known, settled):
             return ask_at(replace(state, ask="hessian"), step)
         return ask_at(replace(state, ask="full" if settled else "gradient"), step)
+
+    def _with_secant(self, state: SafeguardedState, gradient: Array, *, exact: bool) -> SafeguardedState:
+        """What the change of the gradient tells of the curvature, where it is everyone's, whole."""
+        if not self.options.secant or not exact:
+            return state
+        if state.fresh or state.secant is None:
+            return replace(state, secant=Secant.start(state.base, gradient))
+        return replace(state, secant=state.secant.moved(state.base, gradient, self.options.secant))
 
     def _curvature_due(self, state: SafeguardedState, known: Known, settled: bool) -> bool:
         """Whether the next trial gets a Hessian exchange."""

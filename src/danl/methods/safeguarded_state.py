@@ -12,6 +12,7 @@ from danl.core.aggregate import hessian_sum
 from danl.core.curvature import Curvature
 from danl.core.memory import Memory
 from danl.core.messages import Array, GradientReply, HessianReply, Mask, Replies, Reply, ScoresReply, SmoothnessReply
+from danl.core.secant import Secant
 from danl.core.stack import Stacked
 from danl.methods.base import Status
 from danl.regions import IntArray
@@ -115,6 +116,7 @@ class SafeguardedState:
     exact_norm: float = np.inf  # of the last gradient everyone sent in full
     refused: int = 0  # steps from the memory that were refused since one was taken
     detour: int = 0  # Newton steps to take before masked rounds are tried again
+    secant: Secant | None = None  # what gradients tell of the curvature since the last Hessian exchange
     round: int = 0  # masked rounds so far, the paper's t
     status: Status | None = None
 
