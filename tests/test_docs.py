@@ -1,5 +1,6 @@
 """The documents: links lead somewhere, examples run, commands work, and nothing of one machine is in a file."""
 
+import importlib.util
 import json
 import os
 import re
@@ -118,6 +119,24 @@ def run_danl(words, capfd, quiet=False):
     return ended.value.code, printed.out if quiet else printed.out + printed.err
 
 
+def runs(options):
+    """Whether a Python block runs here: not with `no-run`, and with `needs=name` where there is such a package."""
+    needed = re.findall(r"needs=(\w+)", options)
+    return "no-run" not in options and all(importlib.util.find_spec(name) for name in needed)
+
+
+def shown_after(block, text):
+    """The text block that directly follows a block, with what it prints; None where there is none."""
+    after = BLOCK.search(text, block.end())
+    directly = after is not None and after[1] == "text" and not text[block.end() : after.start()].strip()
+    return after[3] if directly else None
+
+
+def words(text):
+    """The words of printed text, however it is broken into lines; numbers differ between machines, words do not."""
+    return sorted(WORD.findall(text))
+
+
 @pytest.mark.parametrize("path", RUNNABLE, ids=name_of)
 def test_examples_run(path, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
@@ -129,8 +148,11 @@ def test_examples_run(path, tmp_path, monkeypatch, capfd):
     for block in BLOCK.finditer(text):
         kind, options, body = block.groups()
         line = text[: block.start(3)].count("\n") + 1
-        if kind == "python" and "no-run" not in options:
+        if kind == "python" and runs(options):
+            capfd.readouterr()
             exec(compile("\n" * (line - 1) + body, name_of(path), "exec"), namespace)
+            printed, shown = capfd.readouterr().out, shown_after(block, text)
+            assert shown is None or words(printed) == words(shown), f"{name_of(path)}:{line}\n{printed}"
         elif kind in ("console", "sh"):
             for command in commands_of(kind, body):
                 check_command(command, f"{name_of(path)}:{line}", monkeypatch, capfd)
@@ -149,8 +171,8 @@ def check_command(command, where, monkeypatch, capfd):
     told = re.search(r"^\(exit status (\d+)\)$", command.output, re.MULTILINE)
     assert status == (int(told[1]) if told else 0), f"{where}\n{printed}"
     shown = command.output.replace(told[0], "") if told else command.output
-    if shown.strip():  # numbers differ between machines, words do not
-        assert sorted(WORD.findall(printed)) == sorted(WORD.findall(shown)), f"{where}\n{printed}"
+    if shown.strip():
+        assert words(printed) == words(shown), f"{where}\n{printed}"
 
 
 def test_options_in_tables_exist(capfd, monkeypatch):

@@ -102,6 +102,14 @@ class LocalObjective:
             return np.asarray(expit(-np.abs(z)))
         return np.asarray(1.0 - softmax(z, axis=1).max(axis=1))
 
+    def margins(self, w: Array) -> Array:
+        """A w of every row."""
+        return self._margins(self.X, w)
+
+    def pulled_back(self, slopes: Array) -> Array:
+        """A^T slopes, laid out like w."""
+        return self._pulled_back(self.X, slopes)
+
     def smoothness(self) -> float:
         """The Lipschitz constant of F_i's gradient: second_bound * |A^T S A| + penalty (inf for Poisson)."""
         return self.loss.second_bound * self.gram_norm + self.penalty

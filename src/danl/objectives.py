@@ -228,7 +228,7 @@ class Multinomial:
         if wrong.size:
             row = int(wrong[0])
             raise InputError(
-                f"y[{row}]={float(y[row])!r}: loss {self.name!r} needs targets 0, 1, ..., {self.n_outputs - 1}, the "
+                f"y[{row}]={float(y[row])!r}: loss {self.name!r} needs targets from 0 to {self.n_outputs - 1}, the "
                 "numbers of the classes; danl.load_dataset(..., target='classes') numbers any labels"
             )
 

@@ -259,9 +259,8 @@ def _gradient_deviation(local: LocalObjective, w: Array, batch: int | None) -> f
     """Standard deviation of the gradient on `batch` rows drawn without replacement, at w."""
     if batch is None or batch >= local.n_rows:
         return 0.0
-    z = local.X @ w
-    coefficients = local.n_rows * local.row_weights * local.loss.first(local.y, z)
-    mean = local.X.T @ coefficients / local.n_rows
+    coefficients = local.n_rows * local.row_weights * local.loss.first(local.y, local.margins(w))
+    mean = local.pulled_back(coefficients) / local.n_rows
     return _sampling_deviation(np.square(coefficients * local.row_norms), float(mean @ mean), batch)
 
 
@@ -269,7 +268,7 @@ def _hessian_deviation(local: LocalObjective, w: Array, batch: int | None) -> fl
     """Standard deviation, in Frobenius norm, of the Hessian on `batch` rows drawn without replacement, at w."""
     if batch is None or batch >= local.n_rows:
         return 0.0
-    coefficients = local.n_rows * local.row_weights * local.loss.second(local.y, local.X @ w)
+    coefficients = local.n_rows * local.row_weights * local.loss.second(local.y, local.margins(w))
     mean = local.hessian(w) - np.eye(len(w)) * local.penalties
     return _sampling_deviation(np.square(coefficients * local.row_norms**2), float(np.sum(mean**2)), batch)
 

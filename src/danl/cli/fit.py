@@ -116,6 +116,7 @@ def run_report(
         "l2": job.problem.l2,
         "alpha": job.problem.alpha,
         "weighting": job.problem.weighting,
+        "intercept": job.problem.intercept,
         "seed": options.seed,
         "init": {"method": options.init} if result.start is None else result.start.summary(),
         "reference": None

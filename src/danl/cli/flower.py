@@ -125,6 +125,7 @@ def fit_on_sites(
         "l2": settings["l2"],
         "alpha": settings["alpha"],
         "weighting": settings["weighting"],
+        "intercept": settings["intercept"],
         "seed": options.seed,
         "init": {"method": options.init} if result.start is None else result.start.summary(),
         "reference": None,

@@ -133,7 +133,7 @@ class RunOptions:
         penalty = f"alpha {problem.alpha:g}" if problem.alpha is not None else f"lambda {problem.l2:g}"
         title = (
             f"{data.name}: {problem.n_workers} workers ({scheme}), {regions.n_regions} regions, {self.policy}, "
-            f"{problem.loss.name}, {penalty}"
+            f"{problem.loss.name}, {penalty}{', intercept' if problem.intercept else ''}"
         )
         return Job(data, problem, regions, scheme, title)
 
@@ -158,6 +158,8 @@ class RunOptions:
             warnings.simplefilter("always", DanlWarning)
             result = self._solve(job, method, reference, screen, checkpoint, resume)
         for each in warned:
+            if str(each.message) in result.notes:
+                continue  # it is said with the result
             screen.print(f"warning: {each.message}", style="yellow", soft_wrap=True, markup=False)
         return result
 

@@ -10,8 +10,8 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from danl.core.messages import Array
 
 RELATIVE_FLOOR = 1e-12
-"""Without a penalty there is no mu to take from the problem: the floor is then this share of the top eigenvalue,
-a few thousand roundings of an eigenvalue, so that directions the data says nothing about are not divided by noise."""
+"""Without a penalty there is no mu to take from the problem: directions flatter than this share of the top eigenvalue,
+a few thousand roundings of it, are those the data says nothing about."""
 EIGENVALUE_ROUNDING = 1e-15
 """Eigenvalues below this share of the largest are rounding: no mu, however small, lets a step divide by them."""
 
@@ -47,16 +47,22 @@ class Curvature:
 def project(hessian: Array, mu: float) -> Curvature:
     """Definition 1: [A]_mu = [A - mu I]_0 + mu I, the closest matrix with eigenvalues of at least mu.
 
-    Differs from the paper: with mu = 0 (no penalty) the floor is RELATIVE_FLOOR times the largest eigenvalue, because
-    [A]_0 need not have an inverse; and no floor is below the rounding of the eigenvalues.
+    Differs from the paper: no floor is below the rounding of the eigenvalues; and with mu = 0 (no penalty, or an
+    intercept, on which there is none) [A]_0 need not have an inverse. Directions flatter than RELATIVE_FLOOR times the
+    largest eigenvalue, which the data says nothing about, then count as steep as the steepest: a step goes along them
+    by no more than the gradient shows, where dividing by a tiny floor would turn the errors of an estimated gradient
+    into steps without end.
     """
     factor = _factor(hessian, mu)
     if factor is not None:
         return Curvature(hessian, factor)
     eigenvalues, vectors = np.linalg.eigh(hessian)
     top = max(float(eigenvalues[-1]), float(np.finfo(float).tiny))
-    floor = max(mu, EIGENVALUE_ROUNDING * top) if mu > 0 else RELATIVE_FLOOR * top
-    return Curvature(hessian, eigenvalues=np.maximum(eigenvalues, floor), vectors=vectors)
+    if mu > 0:
+        eigenvalues = np.maximum(eigenvalues, max(mu, EIGENVALUE_ROUNDING * top))
+    else:
+        eigenvalues = np.where(eigenvalues < RELATIVE_FLOOR * top, top, eigenvalues)
+    return Curvature(hessian, eigenvalues=eigenvalues, vectors=vectors)
 
 
 def _factor(hessian: Array, mu: float) -> Array | None:
