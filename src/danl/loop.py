@@ -241,7 +241,7 @@ class Loop:
         trained = trained_pairs(replies, self.setup.n_workers, regions.n_regions)
         if exchange.kind in TRAINING:
             self.record = self.record.after(trained)
-            self.pruning_error = max(self.pruning_error, pruning_error(exchange, replies, regions.expand(trained)))
+            self.pruning_error = max(self.pruning_error, pruning_error(exchange, replies, trained, regions))
         if exchange.kind == "gradient":
             self.uncovered = np.where(trained.any(axis=0), 0, self.uncovered + 1)
             self._warn_uncovered()

@@ -99,6 +99,8 @@ class Memory:
     def corrected(self, weights: Array, hessian: Array, w: Array, regions: Regions) -> Array:
         """The gradient at w that the fragments and the curvature between their models and w make up."""
         gradient = self.mean_all(weights)
+        if all(model is w for model in self.models.values()):
+            return gradient  # every fragment is of w
         for q, offset in enumerate(self.mean_offsets(weights, w)):
             own = regions.indices(q)
             gradient[own] += hessian[own] @ offset

@@ -12,6 +12,7 @@ from danl.core.stack import Tasks
 from danl.core.streams import PLANNED_MASKS, stream
 from danl.methods.base import Setup, Turn
 from danl.policies.base import Round, validated_masks
+from danl.policies.full import Full
 
 
 def masked_tasks(template: GradientTask, setup: Setup, turn: Turn, idle: Task | None = None) -> Mapping[int, Task]:
@@ -21,6 +22,8 @@ def masked_tasks(template: GradientTask, setup: Setup, turn: Turn, idle: Task | 
     """
     if setup.policy.side == "worker":
         return Tasks(replace(template, choose=True), np.arange(setup.n_workers))
+    if isinstance(setup.policy, Full):  # without the generator, which takes longer to make than a small gradient
+        return Tasks(template, np.arange(setup.n_workers), np.ones(turn.staleness.shape, dtype=bool), idle)
     rng = stream(setup.seed, PLANNED_MASKS, template.round)
     view = Round(setup.setting, template.round, template.w, turn.staleness, rng, setup.regions)
     masks = validated_masks(setup.policy.masks(view), policy=setup.policy, round=view)
