@@ -26,13 +26,20 @@ from danl.core.stack import Stacked, who_answered
 R = TypeVar("R")
 
 
-def of_kind(replies: Replies, kind: type[R]) -> dict[int, R]:
+def of_kind(replies: Replies, kind: type[R]) -> Mapping[int, R]:
     """The replies by worker, in the order of worker numbers, all checked to be of one kind."""
+    if isinstance(replies.received, Stacked) and replies.received.kind is kind and not replies.received.idle:
+        return cast(Mapping[int, R], replies.received)
     ordered = {worker: replies.received[worker] for worker in sorted(replies.received)}
     for worker, reply in ordered.items():
         if not isinstance(reply, kind):
             raise TypeError(f"worker {worker} answered with {type(reply).__name__}, expected {kind.__name__}")
     return cast(dict[int, R], ordered)
+
+
+def _stacked_shares(weights: Array, stacked: Stacked) -> Array:
+    own = weights[stacked.workers]
+    return own if len(stacked) == len(weights) else own / own.sum()
 
 
 def shares(weights: Array, present: Mapping[int, object]) -> dict[int, float]:
@@ -65,6 +72,8 @@ def mean_hessian(replies: Replies, weights: Array, d: int) -> Array:
 
 def mean_gradient(replies: Mapping[int, HessianReply] | Mapping[int, GradientReply], weights: Array, d: int) -> Array:
     """sum_i weight_i grad F_i of unmasked replies (line 7)."""
+    if isinstance(replies, Stacked) and replies.gradients is not None:
+        return np.asarray(_stacked_shares(weights, replies) @ replies.gradients)
     share = shares(weights, replies)
     gradient = np.zeros(d)
     for worker, reply in replies.items():
@@ -72,8 +81,17 @@ def mean_gradient(replies: Mapping[int, HessianReply] | Mapping[int, GradientRep
     return gradient
 
 
+def gradients_of(replies: Mapping[int, HessianReply]) -> Array:
+    """The gradients of all workers, (N, d)."""
+    if isinstance(replies, Stacked) and replies.gradients is not None:
+        return replies.gradients
+    return np.stack([reply.gradient for reply in replies.values()])
+
+
 def mean_loss(replies: Mapping[int, HessianReply | GradientReply | LossReply | ModelReply], weights: Array) -> float:
     """sum_i weight_i F_i."""
+    if isinstance(replies, Stacked):
+        return float(_stacked_shares(weights, replies) @ replies.losses)
     share = shares(weights, replies)
     return float(sum(share[worker] * reply.loss for worker, reply in replies.items()))
 

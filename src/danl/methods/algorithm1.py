@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from danl.core.aggregate import mean_gradient, mean_hessian, of_kind, trained_pairs
+from danl.core.aggregate import gradients_of, mean_gradient, mean_hessian, of_kind, trained_pairs
 from danl.core.curvature import Curvature, project
 from danl.core.memory import Memory
 from danl.core.messages import Array, Exchange, GradientTask, HessianReply, HessianTask, Replies
@@ -82,7 +82,7 @@ class Algorithm1:
             return replace(state, status="quorum_lost"), Info()
         mu = setup.floor(self.options.mu)
         curvature = project(mean_hessian(replies, setup.weights, setup.n_features), mu)
-        fragments = np.stack([reply.gradient for reply in answers.values()])
+        fragments = gradients_of(answers)
         memory = Memory.fresh(fragments, state.w, setup.regions.n_regions, stamp=state.round)
         state = replace(state, curvature=curvature, memory=memory)
         gradient = mean_gradient(answers, setup.weights, setup.n_features)
