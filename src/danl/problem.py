@@ -102,7 +102,9 @@ class Terms:
 
     def local(self, shard: Shard) -> LocalObjective:
         """F_i of a shard: what a worker makes of its own rows."""
-        penalty = self.penalty(facts_of(shard, self.loss.binary))
+        return self._local(shard, self.penalty(facts_of(shard, self.loss.binary)))
+
+    def _local(self, shard: Shard, penalty: float) -> LocalObjective:
         return LocalObjective(shard.X, shard.y, shard.weights, self.loss, penalty, self.intercept)
 
     def without_rows(self) -> RemoteProblem:
@@ -176,7 +178,7 @@ class Problem(Terms):
     @cached_property
     def locals(self) -> tuple[LocalObjective, ...]:
         """F_1, ..., F_N."""
-        return tuple(self.local(shard) for shard in self.shards)
+        return tuple(self._local(*each) for each in zip(self.shards, self.penalties.tolist(), strict=True))
 
     @cached_property
     def batch(self) -> Batch | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from danl.core.memory import Memory
 from danl.core.messages import Array, GradientReply, HessianReply, Mask, Replies, Reply, ScoresReply, SmoothnessReply
 from danl.core.secant import Secant
 from danl.core.stack import Stacked
+from danl.evolve import evolve
 from danl.methods.base import Status
 from danl.regions import IntArray
 
@@ -137,25 +138,25 @@ class SafeguardedState:
 
 def ask_at(state: SafeguardedState, step: Step) -> SafeguardedState:
     """Put the question about the model a step leads to."""
-    return replace(state, step=step, trial=state.base + step.length * step.direction)
+    return evolve(state, step=step, trial=state.base + step.length * step.direction)
 
 
 def exchange_hessians(state: SafeguardedState) -> SafeguardedState:
     """Ask for Hessians at the accepted model itself and go on from there."""
-    return replace(state, ask="hessian", step=None, trial=state.base, fresh=False)
+    return evolve(state, ask="hessian", step=None, trial=state.base, fresh=False)
 
 
 def distrust(state: SafeguardedState) -> SafeguardedState:
     """A step from the memory was refused: after the second in a row, take 2, 4, 8, ... Newton steps before the next."""
     refused = state.refused + 1
-    return replace(state, refused=refused, detour=0 if refused < 2 else 2 ** min(refused - 1, 6))
+    return evolve(state, refused=refused, detour=0 if refused < 2 else 2 ** min(refused - 1, 6))
 
 
 def back_to_anchor(state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
     """The anchor as the model, where every member told a loss: where only some did, w may still be the better one."""
     if np.isnan(losses[state.members]).any():
         return state
-    return replace(state, base=known.anchor, losses=known.anchor_losses, at_anchor=True)
+    return evolve(state, base=known.anchor, losses=known.anchor_losses, at_anchor=True)
 
 
 def told(losses: Array, members: Mask) -> Mask:
