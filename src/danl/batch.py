@@ -1,8 +1,8 @@
 r"""All workers of one process at once: their rows in one matrix, their answers in a few passes over it.
 
-The rows are sorted by worker. With the columns of worker i's rows moved to i d, ..., i d + d - 1, the transposed
-product of the whole gives every worker's gradient side by side, at the cost of one pooled gradient, however many
-workers there are. A worker's numbers are those it would send by itself, up to rounding.
+The rows are sorted by worker. Few workers take a product each; for many, the columns of worker i's rows are moved to
+i d, ..., i d + d - 1, and one transposed product gives every worker's gradient side by side, at the cost of one pooled
+gradient. A worker's numbers are those it would send by itself, up to rounding.
 
 Hessians are not needed one by one, only their weighted sum: one product over all rows, made when the server has said
 whose count (`add_up`).
@@ -24,8 +24,8 @@ from danl.objectives import Array, second_blocks, value_and_first
 
 Mask = NDArray[np.bool_]
 
-FEW = 256
-"""Workers up to which dense rows are gone through worker by worker, with one BLAS call each."""
+FEW, FEW_SPARSE = 256, 32
+"""Workers up to which dense rows, and sparse ones, are gone through worker by worker, with one product each."""
 
 
 class Batch:
@@ -38,6 +38,7 @@ class Batch:
         self.penalties = np.array([each.penalty for each in objectives])
         self.X = _stacked_matrix([each.X for each in objectives])
         self.y = _stacked([each.y for each in objectives])
+        self.transposed = [each.X.T for each in objectives] if len(objectives) <= FEW else []
         self.row_weights = np.concatenate([each.row_weights for each in objectives])
         self.passes = 0  # over the data: margins, and ways back
 
@@ -173,11 +174,15 @@ class Batch:
         return gradients.reshape(self.n_workers, layout.size)
 
     def _features_pulled_back(self, slopes: Array) -> Array:
-        if sparse.issparse(self.X):
+        is_sparse = sparse.issparse(self.X)
+        if self.n_workers <= (FEW_SPARSE if is_sparse else FEW):
+            parts = zip(self.transposed, self.bounds[:-1], self.bounds[1:], strict=True)
+            gradients = np.empty((self.n_workers, self.layout.n_features))
+            for row, (columns, first, last) in zip(gradients, parts, strict=True):
+                row[:] = columns @ slopes[first:last]
+            return gradients
+        if is_sparse:
             return np.asarray(self.apart_transposed @ slopes).reshape(self.n_workers, -1)
-        if self.n_workers <= FEW:
-            parts = zip(self.bounds[:-1], self.bounds[1:], strict=True)
-            return np.stack([slopes[first:last] @ self.X[first:last] for first, last in parts])
         return self._dense_of_many(slopes)
 
     def _dense_of_many(self, slopes: Array) -> Array:
