@@ -41,6 +41,7 @@ class Batch:
         self.transposed = [each.X.T for each in objectives] if len(objectives) <= FEW else []
         self.row_weights = np.concatenate([each.row_weights for each in objectives])
         self.passes = 0  # over the data: margins, and ways back
+        self._newest: tuple[Array, Array] | None = None  # a model and its margins
 
     @staticmethod
     def possible(objectives: Sequence[LocalObjective]) -> bool:
@@ -97,7 +98,7 @@ class Batch:
             z = self.margins(w) if masks is None else self.own_margins(w * masks)
             values, slopes = value_and_first(self.loss, self.y, z)
             losses = self.segments.sums(self.row_weights * values)
-            slopes *= self.row_weights if slopes.ndim == 1 else self.row_weights[:, None]
+            slopes = slopes * (self.row_weights if slopes.ndim == 1 else self.row_weights[:, None])
             gradients = self.pulled_back(slopes)
             penalised = np.where(self.layout.penalised, w, 0.0) if self.layout.intercept else w
             if masks is None:
@@ -110,16 +111,18 @@ class Batch:
         return losses, gradients
 
     def hessian_sum(self, w: Array, weights: Array, rows: Sequence[Array | None] | None = None) -> Array:
-        """sum_i weight_i Hess F_i(w), on all rows or, by worker, on a sample of them."""
+        """sum_i weight_i Hess F_i(w), on all rows or, by worker, on a sample of them.
+
+        Where the newest margins are those of w, they are not computed again.
+        """
         row_weights = weights[self.owners] * self.row_weights
+        z = self.margins(w)
         X, y, sandwich = self.X, self.y, self.sandwich
         if rows is not None and any(own is not None for own in rows):
             taken, scale = self._taken(rows)
-            X, y, row_weights = X[taken], y[taken], scale * row_weights[taken]
+            X, y, z, row_weights = X[taken], y[taken], z[taken], scale * row_weights[taken]
             sandwich = Sandwich(X)
         with np.errstate(over="ignore", invalid="ignore"):
-            z = margins(X, w, self.layout)
-            self.passes += 1
             blocks = ((k, m, row_weights * bend) for k, m, bend in second_blocks(self.loss, y, z))
             whole = assembled(X, blocks, self.layout, sandwich)
         penalty = float(weights @ self.penalties)
@@ -139,9 +142,11 @@ class Batch:
     # The products with A = (X 1).
 
     def margins(self, w: Array) -> Array:
-        """A w of every row."""
-        self.passes += 1
-        return margins(self.X, w, self.layout)
+        """A w of every row; those of the newest w are kept."""
+        if self._newest is None or not np.array_equal(self._newest[0], w):
+            self.passes += 1
+            self._newest = (w.copy(), margins(self.X, w, self.layout))
+        return self._newest[1]
 
     def own_margins(self, models: Array) -> Array:
         """A w_i of every row of worker i, with models (N, d)."""
