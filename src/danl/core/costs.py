@@ -59,7 +59,7 @@ def _stacked_replies(received: Stacked) -> int:
         return len(received) * 8 * (d + hessian + 1)
     assert received.regions is not None
     sent = 8 * int((received.masks @ received.regions.sizes).sum())
-    busy = int(np.count_nonzero(received.masks.any(axis=1)))
+    busy = int(np.count_nonzero(received.masks.any(axis=1))) if received.idle else len(received)
     return sent + busy * mask_bytes(received.masks[0]) + 8 * len(received)
 
 
