@@ -12,11 +12,12 @@ import danl
 SOURCE = Path(danl.__file__).parent
 # From the bottom up; a package may import itself and what stands before it.
 LAYERS = [
-    ["_version", "atomic", "errors"],
+    ["_version", "atomic", "errors", "evolve"],
     ["spec"],
     ["data", "objectives", "regions"],
-    ["layout"],
+    ["kernels", "layout"],
     ["local"],
+    ["batch"],
     ["policies", "problem"],
     ["core", "warn"],
     ["methods", "engines", "history", "scale"],

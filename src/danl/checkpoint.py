@@ -31,6 +31,7 @@ from danl.atomic import written_whole
 from danl.core.curvature import Curvature
 from danl.core.memory import Memory
 from danl.core.messages import Failure
+from danl.core.secant import Secant
 from danl.errors import InputError, bad_argument
 from danl.history import History, Row
 from danl.methods.algorithm1 import Algorithm1State
@@ -58,6 +59,7 @@ CLASSES: dict[str, type] = {
         NewtonState,
         Noise,
         SafeguardedState,
+        Secant,
         Step,
     )
 }

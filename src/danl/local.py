@@ -18,6 +18,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, softmax
 
+from danl.kernels import Sandwich
 from danl.layout import Layout
 from danl.objectives import Array, Logistic, Loss, outputs_of, second_blocks
 
@@ -48,6 +49,11 @@ class LocalObjective:
         if self.weights is None:
             return np.full(self.n_rows, 1.0 / self.n_rows)
         return np.asarray(self.weights / self.weights.sum())
+
+    @cached_property
+    def sandwich(self) -> Sandwich:
+        """X^T diag(bend) X."""
+        return Sandwich(self.X)
 
     @cached_property
     def penalties(self) -> Array | float:
@@ -130,18 +136,8 @@ class LocalObjective:
         squares = self.X.multiply(self.X) if sparse.issparse(self.X) else np.square(self.X)
         return np.asarray(np.sqrt(np.asarray(squares.sum(axis=1)).ravel() + self.intercept))
 
-    # The three things that are done with A = (X 1).
-
     def _margins(self, X: Any, w: Array) -> Array:
-        """A w: (rows,), or (rows, outputs)."""
-        layout = self.layout
-        if layout.size == layout.n_features:
-            return np.asarray(X @ w)
-        rows = w.reshape(layout.n_outputs, layout.columns)
-        z = X @ rows[:, : layout.n_features].T
-        if self.intercept:
-            z = z + rows[:, -1]
-        return np.asarray(z[:, 0] if layout.n_outputs == 1 else z)
+        return margins(X, w, self.layout)
 
     def _pulled_back(self, X: Any, slopes: Array) -> Array:
         """A^T slopes, as a vector laid out like w."""
@@ -152,20 +148,7 @@ class LocalObjective:
         return layout.join((X.T @ slopes).T, slopes.sum(axis=0))
 
     def _assembled(self, X: Any, blocks: Iterable[tuple[int, int, Array]]) -> Array:
-        """The symmetric matrix whose block of outputs k <= m is A^T diag(bend) A."""
-        layout = self.layout
-        n, columns = layout.n_features, layout.columns
-        whole = np.empty((layout.size, layout.size))
-        for k, m, bend in blocks:
-            block = np.empty((columns, columns))
-            block[:n, :n] = _sandwich(X, bend)
-            if self.intercept:
-                block[:n, n] = block[n, :n] = X.T @ bend
-                block[n, n] = bend.sum()
-            here, there = slice(k * columns, (k + 1) * columns), slice(m * columns, (m + 1) * columns)
-            whole[here, there] = block
-            whole[there, here] = block  # symmetric itself
-        return whole
+        return assembled(X, blocks, self.layout, self.sandwich if X is self.X else Sandwich(X))
 
     def _penalty_at(self, w: Array) -> float:
         penalised = w[self.layout.penalised] if self.intercept else w
@@ -179,8 +162,28 @@ class LocalObjective:
         return self.X[rows], self.y[rows], scale * self.row_weights[rows]
 
 
-def _sandwich(X: Any, bend: Array) -> Array:
-    """X^T diag(bend) X, dense."""
-    if sparse.issparse(X):
-        return np.asarray((X.T @ X.multiply(bend[:, None]).tocsr()).toarray())
-    return np.asarray(X.T @ (X * bend[:, None]))
+def margins(X: Any, w: Array, layout: Layout) -> Array:
+    """A w: (rows,), or (rows, outputs)."""
+    if layout.size == layout.n_features:
+        return np.asarray(X @ w)
+    rows = w.reshape(layout.n_outputs, layout.columns)
+    z = X @ rows[:, : layout.n_features].T
+    if layout.intercept:
+        z = z + rows[:, -1]
+    return np.asarray(z[:, 0] if layout.n_outputs == 1 else z)
+
+
+def assembled(X: Any, blocks: Iterable[tuple[int, int, Array]], layout: Layout, sandwich: Sandwich) -> Array:
+    """The symmetric matrix whose block of outputs k <= m is A^T diag(bend) A."""
+    n, columns = layout.n_features, layout.columns
+    whole = np.empty((layout.size, layout.size))
+    for k, m, bend in blocks:
+        block = np.empty((columns, columns))
+        block[:n, :n] = sandwich(bend)
+        if layout.intercept:
+            block[:n, n] = block[n, :n] = X.T @ bend
+            block[n, n] = bend.sum()
+        here, there = slice(k * columns, (k + 1) * columns), slice(m * columns, (m + 1) * columns)
+        whole[here, there] = block
+        whole[there, here] = block  # symmetric itself
+    return whole

@@ -21,7 +21,8 @@ import numpy as np
 from danl.core.aggregate import mean_gradient, of_kind, trained_pairs
 from danl.core.border import Border
 from danl.core.costs import bytes_of, pruning_error, simulated_seconds
-from danl.core.messages import FOR_GOOD, Array, Exchange, Failure, GradientReply, GradientTask, Replies
+from danl.core.messages import FOR_GOOD, Array, Exchange, Failure, GradientReply, GradientTask, Replies, Task
+from danl.core.stack import Tasks
 from danl.engines import Engine
 from danl.errors import InputError
 from danl.history import History, Row
@@ -182,7 +183,9 @@ class Loop:
     def _carry(self, exchange: Exchange) -> tuple[Exchange, Replies]:
         """Step 2: out and in through the border; those that were shut out are not asked, and count as gone."""
         asked = exchange.tasks
-        exchange = replace(exchange, tasks={who: task for who, task in asked.items() if who not in self.shut_out})
+        if self.shut_out:
+            left = asked.without(self.shut_out) if isinstance(asked, Tasks) else _without(asked, self.shut_out)
+            exchange = replace(exchange, tasks=left)
         replies = self.run.border.admit(exchange, self.engine.exchange(exchange), self.setup.weights)
         self.dropped += replies.dropped
         self.failures.extend(replies.failures.values())
@@ -192,7 +195,7 @@ class Loop:
                 self.shut_out[worker] = failure
                 self.shut_out_notes.append(_shut_out_note(failure, len(self.history)))
         known = {worker: failure for worker, failure in self.shut_out.items() if worker in asked}
-        return exchange, replace(replies, failures={**replies.failures, **known})
+        return exchange, replace(replies, failures={**replies.failures, **known}) if known else replies
 
     def _check_due(self) -> bool:
         # An estimate from memory says the gradient is small enough: only the workers can tell whether it is.
@@ -238,7 +241,7 @@ class Loop:
         trained = trained_pairs(replies, self.setup.n_workers, regions.n_regions)
         if exchange.kind in TRAINING:
             self.record = self.record.after(trained)
-            self.pruning_error = max(self.pruning_error, pruning_error(exchange, replies, regions.expand(trained)))
+            self.pruning_error = max(self.pruning_error, pruning_error(exchange, replies, trained, regions))
         if exchange.kind == "gradient":
             self.uncovered = np.where(trained.any(axis=0), 0, self.uncovered + 1)
             self._warn_uncovered()
@@ -305,6 +308,10 @@ def _settings(run: Run, engine: Engine) -> dict[str, Any]:
         "engine": repr(engine),
         "w0": [float(value) for value in setup.w0],
     }
+
+
+def _without(tasks: Mapping[int, Task], shut_out: Mapping[int, Failure]) -> Mapping[int, Task]:
+    return {who: task for who, task in tasks.items() if who not in shut_out}
 
 
 def _shut_out_note(failure: Failure, exchange: int) -> str:

@@ -73,6 +73,18 @@ class Logistic:
         out: Array = expit(z) * expit(-z)
         return out
 
+    def value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """Both from one exponential: of what is wrong by how much, e = exp(-|s z|)."""
+        sign = _sign(y)
+        right = sign * z
+        e = np.exp(-np.abs(right))
+        wrong = np.where(right >= 0.0, e, 1.0)
+        value = np.log1p(e)
+        value -= np.minimum(right, 0.0)
+        wrong /= 1.0 + e
+        wrong *= -sign
+        return value, wrong
+
     def check_targets(self, y: Array) -> None:
         _check_binary(self.name, y)
 
@@ -260,6 +272,15 @@ def target_of(loss: str | Loss) -> Literal["binary", "classes", "real"]:
 def outputs_of(loss: Loss) -> int:
     """How many margins a row has: one, or as many as the loss says (`n_outputs`)."""
     return int(getattr(loss, "n_outputs", 1))
+
+
+def value_and_first(loss: Any, y: Array, z: Array) -> tuple[Array, Array]:
+    """The loss and its first derivative of every row; together where the loss has a way that is cheaper."""
+    together = getattr(loss, "value_and_first", None)
+    if together is not None:
+        made: tuple[Array, Array] = together(y, z)
+        return made
+    return loss.value(y, z), loss.first(y, z)
 
 
 def second_blocks(loss: Any, y: Array, z: Array) -> Iterator[tuple[int, int, Array]]:

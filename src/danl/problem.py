@@ -20,6 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
+from danl.batch import Batch
 from danl.data.partition import Shard
 from danl.data.reference import ShardFacts, ShardReference, facts_of
 from danl.errors import InputError, bad_argument
@@ -101,7 +102,9 @@ class Terms:
 
     def local(self, shard: Shard) -> LocalObjective:
         """F_i of a shard: what a worker makes of its own rows."""
-        penalty = self.penalty(facts_of(shard, self.loss.binary))
+        return self._local(shard, self.penalty(facts_of(shard, self.loss.binary)))
+
+    def _local(self, shard: Shard, penalty: float) -> LocalObjective:
         return LocalObjective(shard.X, shard.y, shard.weights, self.loss, penalty, self.intercept)
 
     def without_rows(self) -> RemoteProblem:
@@ -175,14 +178,28 @@ class Problem(Terms):
     @cached_property
     def locals(self) -> tuple[LocalObjective, ...]:
         """F_1, ..., F_N."""
-        return tuple(self.local(shard) for shard in self.shards)
+        return tuple(self._local(*each) for each in zip(self.shards, self.penalties.tolist(), strict=True))
+
+    @cached_property
+    def batch(self) -> Batch | None:
+        """F_1, ..., F_N, evaluated together; None where they cannot be."""
+        return Batch(self.locals) if Batch.possible(self.locals) else None
 
     def objective(self, w: Array) -> float:
         """f(w)."""
+        if self.batch is not None:
+            return float(self.weights @ self.batch.losses(w))
         return float(sum(c * local.value(w) for c, local in zip(self.weights, self.locals, strict=True)))
 
     def value_and_gradient(self, w: Array, weights: Array | None = None) -> tuple[float, Array]:
         """f(w) and its gradient; with other `weights`, those of the objective some of the workers make up."""
+        if self.batch is not None:
+            weights = self.weights if weights is None else weights
+            losses, gradients = self.batch.losses_and_gradients(w)
+            counted = weights != 0  # a worker that does not count may be infinite
+            if counted.all():
+                return float(weights @ losses), weights @ gradients
+            return float(weights[counted] @ losses[counted]), weights[counted] @ gradients[counted]
         value, gradient = 0.0, np.zeros(self.n_coefficients)
         for c, local in zip(self.weights if weights is None else weights, self.locals, strict=True):
             if c == 0:
@@ -194,6 +211,8 @@ class Problem(Terms):
 
     def hessian(self, w: Array) -> Array:
         """The Hessian of f at w, dense (d, d)."""
+        if self.batch is not None:
+            return self.batch.hessian_sum(w, self.weights)
         hessian = np.zeros((self.n_coefficients, self.n_coefficients))
         for c, local in zip(self.weights, self.locals, strict=True):
             hessian += c * local.hessian(w)

@@ -102,7 +102,8 @@ def solve(
             problem, monitor = problem.described(made_engine.connect(problem)), False
         run = _prepare(problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards)
         warn_if_too_large(problem.n_coefficients)
-        checkpoints, mark = make_checkpoints(checkpoint, resume), fingerprint(run, w0)
+        checkpoints = make_checkpoints(checkpoint, resume)
+        mark = "" if checkpoints is None else fingerprint(run, w0)
         taken = None if resume is None else take_up(resume, mark)
         start = None if taken is None else taken.start
         if taken is not None:

@@ -1,8 +1,9 @@
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from danl.core.curvature import RELATIVE_FLOOR, project
+from danl.core.curvature import project
 from tests import oracle
 
 matrices = st.builds(
@@ -47,9 +48,26 @@ def test_solve_inverts_the_projection(A, mu, seed):
     assert np.linalg.norm(residual) <= 1e-11 * np.linalg.norm(g) * max(1.0, np.abs(A).max() * len(A) / mu)
 
 
-def test_without_a_penalty_flat_directions_are_floored_relatively():
+def test_without_a_penalty_flat_directions_are_gone_along_like_the_steepest():
     curvature = project(np.diag([0.0, 4.0]), 0.0)
-    np.testing.assert_allclose(curvature.eigenvalues, [4.0 * RELATIVE_FLOOR, 4.0])
+    np.testing.assert_allclose(curvature.solve(np.array([2.0, 8.0])), [2.0, 2.0])  # in units where the steepest is 1
+    np.testing.assert_allclose(curvature.matrix(), np.diag([1.0, 4.0]))
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+def test_without_a_penalty_units_do_not_make_a_direction_flat(unit):
+    units = np.array([unit, 1.0])
+    hessian = np.multiply.outer(units, units) * np.array([[2.0, 1.0], [1.0, 2.0]])
+    step = project(hessian, 0.0).solve(units * np.array([3.0, 3.0]))
+    np.testing.assert_allclose(step, 1.0 / units, rtol=1e-9)
+
+
+def test_collinear_directions_are_found_in_any_units():
+    units = np.array([1e-6, 1.0, 1e6])
+    hessian = np.multiply.outer(units, units) * np.ones((3, 3))
+    step = project(hessian, 0.0).solve(units)
+    np.testing.assert_allclose(units @ step, 1.0, rtol=1e-9)
+    assert np.abs(units * step).max() < 1.0
 
 
 def test_a_zero_hessian_without_a_penalty_can_still_be_solved_with():

@@ -338,7 +338,7 @@ def test_with_a_full_batch_finish_a_noisy_run_still_converges():
     ("spec", "message"),
     [
         ("local:dropout=1.5", "dropout=1.5: must be at least 0 and below 1"),
-        ("local:drop=0.3", "engine='local:drop=0.3': local has no option 'drop'; it has dropout, away, seed"),
+        ("local:drop=0.3", "engine='local:drop=0.3': local has no option 'drop'; it has dropout, away, seed, batched"),
     ],
 )
 def test_wrong_engine_options(spec, message):

@@ -21,17 +21,25 @@ from danl.core.messages import (
     packed_size,
     unpack,
 )
+from danl.core.stack import Stacked, who_answered
 
 R = TypeVar("R")
 
 
-def of_kind(replies: Replies, kind: type[R]) -> dict[int, R]:
+def of_kind(replies: Replies, kind: type[R]) -> Mapping[int, R]:
     """The replies by worker, in the order of worker numbers, all checked to be of one kind."""
+    if isinstance(replies.received, Stacked) and replies.received.kind is kind and not replies.received.idle:
+        return cast(Mapping[int, R], replies.received)
     ordered = {worker: replies.received[worker] for worker in sorted(replies.received)}
     for worker, reply in ordered.items():
         if not isinstance(reply, kind):
             raise TypeError(f"worker {worker} answered with {type(reply).__name__}, expected {kind.__name__}")
     return cast(dict[int, R], ordered)
+
+
+def _stacked_shares(weights: Array, stacked: Stacked) -> Array:
+    own = weights[stacked.workers]
+    return own if len(stacked) == len(weights) else own / own.sum()
 
 
 def shares(weights: Array, present: Mapping[int, object]) -> dict[int, float]:
@@ -43,7 +51,7 @@ def shares(weights: Array, present: Mapping[int, object]) -> dict[int, float]:
 
 
 def hessian_sum(replies: Replies, weights: Array, d: int) -> Array:
-    """sum_i weight_i Hess F_i over the workers that answered, packed; added up on the way or here."""
+    """sum_i weight_i Hess F_i over the workers that answered, packed or whole; added up on the way or here."""
     if replies.hessian is not None:
         return replies.hessian.packed
     packed = np.zeros(packed_size(d))
@@ -58,12 +66,14 @@ def mean_hessian(replies: Replies, weights: Array, d: int) -> Array:
     """Pi = sum_i weight_i Hess F_i (line 5), the weights renormalised among those that answered."""
     packed = hessian_sum(replies, weights, d)
     if len(replies.received) < len(weights):
-        packed = packed / float(sum(weights[worker] for worker in replies.received))
+        packed = packed / float(weights[who_answered(replies)].sum())
     return unpack(packed, d)
 
 
 def mean_gradient(replies: Mapping[int, HessianReply] | Mapping[int, GradientReply], weights: Array, d: int) -> Array:
     """sum_i weight_i grad F_i of unmasked replies (line 7)."""
+    if isinstance(replies, Stacked) and replies.gradients is not None:
+        return np.asarray(_stacked_shares(weights, replies) @ replies.gradients)
     share = shares(weights, replies)
     gradient = np.zeros(d)
     for worker, reply in replies.items():
@@ -71,8 +81,17 @@ def mean_gradient(replies: Mapping[int, HessianReply] | Mapping[int, GradientRep
     return gradient
 
 
+def gradients_of(replies: Mapping[int, HessianReply]) -> Array:
+    """The gradients of all workers, (N, d)."""
+    if isinstance(replies, Stacked) and replies.gradients is not None:
+        return replies.gradients
+    return np.stack([reply.gradient for reply in replies.values()])
+
+
 def mean_loss(replies: Mapping[int, HessianReply | GradientReply | LossReply | ModelReply], weights: Array) -> float:
     """sum_i weight_i F_i."""
+    if isinstance(replies, Stacked):
+        return float(_stacked_shares(weights, replies) @ replies.losses)
     share = shares(weights, replies)
     return float(sum(share[worker] * reply.loss for worker, reply in replies.items()))
 
@@ -88,6 +107,8 @@ def mean_model(replies: Mapping[int, ModelReply], weights: Array, d: int) -> Arr
 
 def trained_pairs(replies: Replies, n_workers: int, n_regions: int) -> Mask:
     """Which (worker, region) pairs sent something to learn from: the masks that came back, as an (N, Q) array."""
+    if isinstance(replies.received, Stacked):
+        return replies.received.trained(n_workers, n_regions)
     masks = np.zeros((n_workers, n_regions), dtype=bool)
     for worker, reply in replies.received.items():
         match reply:

@@ -47,6 +47,7 @@ from danl.core.messages import (
     packed_size,
     unpack,
 )
+from danl.core.stack import Stacked, Tasks
 from danl.errors import bad_argument
 from danl.regions import Regions
 
@@ -110,6 +111,8 @@ class Border:
         A reply nobody asked for is dropped, too. Hessians that are added up on their way are added up for the workers
         that pass, with their `weights`.
         """
+        if self._admissible(exchange.tasks, replies.received):
+            return replies if replies.add_up is None else self._added_up(replies, weights)
         received: dict[int, Reply] = {}
         failures = dict(replies.failures)
         dropped = replies.dropped
@@ -129,16 +132,51 @@ class Border:
         admitted = self._guarded(replace(replies, received=received, failures=failures, dropped=dropped))
         return admitted if admitted.add_up is None else self._added_up(admitted, weights)
 
+    def _admissible(self, tasks: Mapping[int, Task], received: Mapping[int, Reply]) -> bool:
+        """Whether nothing is wrong with stacked replies, seen at a glance; if not, each is looked at by itself."""
+        if not (isinstance(tasks, Tasks) and isinstance(received, Stacked)) or self.guards != Guards():
+            return False
+        asked = ANSWERS[type(tasks.task)]
+        n, d = len(received), self.n_features
+        kinds = (asked, LossReply) if tasks.idle is not None else (asked,)
+        return (
+            received.kind in kinds
+            and received.exchange == tasks.task.exchange
+            and received.idle == (tasks.idle is not None)
+            and self._same_masks(tasks, received)
+            and received.losses.shape == (n,)
+            and bool(np.isfinite(received.losses).all())
+            and (received.gradients is None) == (asked is LossReply)
+            and (received.gradients is None or received.gradients.shape == (n, d))
+            and (received.gradients is None or bool(np.isfinite(received.gradients).all()))
+        )
+
+    def _same_masks(self, tasks: Tasks, received: Stacked) -> bool:
+        """Whether they answer for workers that were asked, and for the masks that were planned."""
+        rows = np.minimum(np.searchsorted(tasks.workers, received.workers), len(tasks) - 1)
+        if len(received) and not np.array_equal(tasks.workers[rows], received.workers):
+            return False
+        if isinstance(tasks.task, GradientTask) and tasks.task.choose:
+            return received.masks is not None and received.masks.shape == (len(received), self.regions.n_regions)
+        if tasks.masks is None or received.masks is None:
+            return received.masks is tasks.masks
+        return received.masks is tasks.masks or np.array_equal(received.masks, tasks.masks[rows])
+
     def _added_up(self, replies: Replies, weights: Array) -> Replies:
         """Have the Hessians of admitted workers added up; those found faulty on the way are failures."""
         assert replies.add_up is not None
-        who = sorted(worker for worker, reply in replies.received.items() if isinstance(reply, HessianReply))
+        if isinstance(replies.received, Stacked):
+            who = replies.received.workers.tolist()
+        else:
+            who = sorted(worker for worker, reply in replies.received.items() if isinstance(reply, HessianReply))
         if not who:
             return replace(replies, add_up=None)
         total = replies.add_up({worker: float(weights[worker]) for worker in who})
         failures = {worker: Failure(worker, "invalid", fault) for worker, fault in total.faults.items()}
         failures |= {worker: Failure(worker, "died", reason) for worker, reason in total.lost.items()}
-        received = {worker: reply for worker, reply in replies.received.items() if worker not in failures}
+        received: Mapping[int, Reply] = replies.received
+        if failures:
+            received = {worker: reply for worker, reply in received.items() if worker not in failures}
         return replace(
             replies, received=received, failures={**replies.failures, **failures}, add_up=None, hessian=total
         )

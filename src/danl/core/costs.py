@@ -16,6 +16,7 @@ from danl.core.messages import (
     Exchange,
     GradientReply,
     GradientTask,
+    HessianReply,
     HessianTask,
     LocalStepsTask,
     LossTask,
@@ -24,16 +25,42 @@ from danl.core.messages import (
     Reply,
     ScoresTask,
     Task,
+    mask_bytes,
+    packed_size,
     payload_bytes,
 )
+from danl.core.stack import Stacked, Tasks
 from danl.policies.profiles import Profile, seconds
+from danl.regions import Regions
 
 
 def bytes_of(exchange: Exchange, replies: Replies) -> tuple[int, int]:
     """Bytes up and down: every task that was sent, every reply that came."""
-    down = sum(payload_bytes(task) for task in exchange.tasks.values())
-    up = sum(payload_bytes(reply) for reply in replies.received.values())
+    tasks, received = exchange.tasks, replies.received
+    down = _stacked_tasks(tasks) if isinstance(tasks, Tasks) else sum(map(payload_bytes, tasks.values()))
+    up = _stacked_replies(received) if isinstance(received, Stacked) else sum(map(payload_bytes, received.values()))
     return up, down
+
+
+def _stacked_tasks(tasks: Tasks) -> int:
+    if tasks.masks is None:
+        return len(tasks) * payload_bytes(tasks.task)
+    busy = int(np.count_nonzero(tasks.masks.any(axis=1))) if tasks.idle is not None else len(tasks)
+    idle = 0 if tasks.idle is None else (len(tasks) - busy) * payload_bytes(tasks.idle)
+    return busy * (payload_bytes(tasks.task) + mask_bytes(tasks.masks[0])) + idle if len(tasks) else 0
+
+
+def _stacked_replies(received: Stacked) -> int:
+    if not len(received):
+        return 0
+    if received.masks is None or received.gradients is None:
+        d = 0 if received.gradients is None else received.gradients.shape[1]
+        hessian = packed_size(d) if received.kind is HessianReply else 0
+        return len(received) * 8 * (d + hessian + 1)
+    assert received.regions is not None
+    sent = 8 * int((received.masks @ received.regions.sizes).sum())
+    busy = int(np.count_nonzero(received.masks.any(axis=1))) if received.idle else len(received)
+    return sent + busy * mask_bytes(received.masks[0]) + 8 * len(received)
 
 
 def simulated_seconds(
@@ -84,9 +111,12 @@ def work_rows(task: Task, reply: Reply, rows: int, entries_per_row: float, d: in
             return 10.0 * rows
 
 
-def pruning_error(exchange: Exchange, replies: Replies, kept: Mask) -> float:
-    """max_i |w - w_i|^2 over the gradients of this exchange; `kept` is the (N, d) expansion of their masks."""
+def pruning_error(exchange: Exchange, replies: Replies, trained: Mask, regions: Regions) -> float:
+    """max_i |w - w_i|^2 over the gradients of this exchange; `trained` are their masks, (N, Q)."""
     worst = 0.0
+    if isinstance(exchange.tasks, Tasks) and getattr(exchange.tasks.task, "submodel", "full") == "full":
+        return worst
+    kept = regions.expand(trained)
     for worker in replies.received:
         task = exchange.tasks[worker]
         if isinstance(task, GradientTask) and task.submodel == "pruned":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from danl.core.messages import Array
 
@@ -17,15 +18,24 @@ EIGENVALUE_ROUNDING = 1e-15
 
 @dataclass(frozen=True)
 class Curvature:
-    """[Pi]_mu = vectors diag(eigenvalues) vectors^T, in units of `scale` if there is one; and Pi itself."""
+    """[Pi]_mu, ready to solve with, and Pi itself.
+
+    Where the projection changes nothing [Pi]_mu = Pi, kept as its Cholesky factor; else as
+    vectors diag(eigenvalues) vectors^T, in units of `scale` if there is one.
+    """
 
     hessian: Array
-    eigenvalues: Array
-    vectors: Array
+    factor: Array | None = None  # upper triangular, Pi = factor^T factor
+    eigenvalues: Array | None = None
+    vectors: Array | None = None
     scale: Array | None = None  # what a unit of each coefficient is
 
     def solve(self, gradient: Array) -> Array:
         """[Pi]_mu^-1 gradient."""
+        if self.factor is not None:
+            return np.asarray(dpotrs(self.factor, gradient)[0])
+        assert self.vectors is not None
+        assert self.eigenvalues is not None
         if self.scale is not None:
             gradient = self.scale * gradient
         step = np.asarray(self.vectors @ ((self.vectors.T @ gradient) / self.eigenvalues))
@@ -33,6 +43,8 @@ class Curvature:
 
     def matrix(self) -> Array:
         """[Pi]_mu itself."""
+        if self.vectors is None or self.eigenvalues is None:
+            return self.hessian
         matrix = np.asarray((self.vectors * self.eigenvalues) @ self.vectors.T)
         return matrix if self.scale is None else matrix / np.multiply.outer(self.scale, self.scale)
 
@@ -48,16 +60,40 @@ def project(hessian: Array, mu: float) -> Curvature:
     """
     if mu <= 0:
         return _without_penalty(hessian)
+    most = float(np.abs(hessian).sum(axis=1).max())  # at least the largest eigenvalue
+    # With a penalty the lowest eigenvalue is often mu itself, up to rounding: that counts as not below.
+    floor = mu - len(hessian) * EIGENVALUE_ROUNDING * most
+    if floor > EIGENVALUE_ROUNDING * most and _above(hessian, floor):
+        factor, failed = dpotrf(hessian)
+        if not failed:
+            return Curvature(hessian, np.asarray(factor))
     eigenvalues, vectors = np.linalg.eigh(hessian)
-    return Curvature(hessian, np.maximum(eigenvalues, max(mu, EIGENVALUE_ROUNDING * _top(eigenvalues))), vectors)
+    floor = max(mu, EIGENVALUE_ROUNDING * _top(eigenvalues))
+    return Curvature(hessian, eigenvalues=np.maximum(eigenvalues, floor), vectors=vectors)
 
 
 def _without_penalty(hessian: Array) -> Curvature:
     diagonal = hessian.diagonal()
     scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    eigenvalues, vectors = np.linalg.eigh(scale[:, None] * hessian * scale)
+    scaled = scale[:, None] * hessian * scale
+    if _above(scaled, RELATIVE_FLOOR * len(hessian)):  # the trace, d, is at least the largest eigenvalue
+        factor, failed = dpotrf(hessian)
+        if not failed:
+            return Curvature(hessian, np.asarray(factor))
+    eigenvalues, vectors = np.linalg.eigh(scaled)
     top = _top(eigenvalues)
-    return Curvature(hessian, np.where(eigenvalues < RELATIVE_FLOOR * top, top, eigenvalues), vectors, scale)
+    known = np.where(eigenvalues < RELATIVE_FLOOR * top, top, eigenvalues)
+    return Curvature(hessian, eigenvalues=known, vectors=vectors, scale=scale)
+
+
+def _above(hessian: Array, floor: float) -> bool:
+    """Whether every eigenvalue is above the floor, which a Cholesky factorisation proves."""
+    diagonal = hessian.diagonal()
+    if not np.isfinite(diagonal).all() or diagonal.min() <= floor:
+        return False
+    shifted = hessian.copy()
+    shifted[np.diag_indices_from(shifted)] -= floor
+    return bool(dpotrf(shifted, overwrite_a=1)[1] == 0)
 
 
 def _top(eigenvalues: Array) -> float:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from danl.core.messages import Array, GradientReply, Mask
+from danl.core.messages import Array, GradientReply, Mask, Reply
+from danl.core.stack import Stacked
 from danl.regions import IntArray, Regions
 
 
@@ -34,13 +35,35 @@ class Memory:
         """Line 6: every fragment of every worker at the same model."""
         return cls(fragments, np.full((len(fragments), n_regions), stamp), {stamp: w})
 
-    def refreshed(self, replies: Mapping[int, GradientReply], w: Array, stamp: int, regions: Regions) -> Memory:
+    def refreshed(self, replies: Mapping[int, Reply], w: Array, stamp: int, regions: Regions) -> Memory:
         """Lines 17-18: replace what came back, computed at w, and keep the rest."""
+        if isinstance(replies, Stacked) and replies.gradients is not None:
+            return self._refreshed_together(replies, replies.gradients, w, stamp, regions)
         fragments, stamps = self.fragments.copy(), self.stamps.copy()
         for worker, reply in replies.items():
+            if not isinstance(reply, GradientReply):
+                continue  # its loss alone
             kept = slice(None) if reply.mask is None else regions.coordinates(reply.mask)
             fragments[worker, kept] = reply.fragment
             stamps[worker, slice(None) if reply.mask is None else reply.mask] = stamp
+        return self._with(fragments, stamps, w, stamp)
+
+    def _refreshed_together(self, replies: Stacked, gradients: Array, w: Array, stamp: int, regions: Regions) -> Memory:
+        everyone = len(replies) == len(self.fragments)
+        if replies.masks is None or replies.masks.all():
+            if everyone:
+                return Memory.fresh(gradients, w, self.stamps.shape[1], stamp)
+            fragments, stamps = self.fragments.copy(), self.stamps.copy()
+            fragments[replies.workers], stamps[replies.workers] = gradients, stamp
+            return self._with(fragments, stamps, w, stamp)
+        rows = slice(None) if everyone else replies.workers
+        fragments, stamps = self.fragments.copy(), self.stamps.copy()
+        fragments[rows] = np.where(regions.expand(replies.masks), gradients, fragments[rows])
+        stamps[rows] = np.where(replies.masks, stamp, stamps[rows])
+        return self._with(fragments, stamps, w, stamp)
+
+    def _with(self, fragments: Array, stamps: IntArray, w: Array, stamp: int) -> Memory:
+        """New fragments, and the models they still refer to."""
         referred = np.unique(stamps)
         models = {int(number): w if number == stamp else self.models[int(number)] for number in referred}
         return Memory(fragments, stamps, models)
@@ -76,6 +99,8 @@ class Memory:
     def corrected(self, weights: Array, hessian: Array, w: Array, regions: Regions) -> Array:
         """The gradient at w that the fragments and the curvature between their models and w make up."""
         gradient = self.mean_all(weights)
+        if all(model is w for model in self.models.values()):
+            return gradient  # every fragment is of w
         for q, offset in enumerate(self.mean_offsets(weights, w)):
             own = regions.indices(q)
             gradient[own] += hessian[own] @ offset

@@ -178,7 +178,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class HessianSum:
-    """sum_i weight_i Hess F_i over some workers, packed; and why the Hessians of others were left out.
+    """sum_i weight_i Hess F_i over some workers, packed or whole; and why the Hessians of others were left out.
 
     `faults` says what was wrong with a Hessian, `lost` why it never came: a machine that died on the way.
     """
@@ -216,7 +216,9 @@ def pack(symmetric: Array) -> Array:
 
 
 def unpack(packed: Array, d: int) -> Array:
-    """The symmetric matrix whose upper triangle `pack` gave."""
+    """The symmetric matrix whose upper triangle `pack` gave; a matrix stays as it is."""
+    if packed.ndim == 2:
+        return packed
     matrix = np.empty((d, d))
     rows, columns = np.triu_indices(d)
     matrix[rows, columns] = packed

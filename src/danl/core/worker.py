@@ -64,10 +64,14 @@ class Worker:
     def _hessian(self, task: HessianTask) -> HessianReply:
         """Lines 3-4: gradient and Hessian at w, on samples zeta_i^0 of their own where batches are asked for."""
         gradient_rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
-        hessian_rows = self._batch(task.hessian_batch, HESSIAN_BATCH, task.exchange)
+        hessian_rows = self.hessian_rows(task)
         loss, gradient = self.objective.value_and_gradient(task.w, gradient_rows)
         hessian = self.objective.hessian(task.w, hessian_rows)
         return HessianReply(self.index, task.exchange, gradient, pack(hessian), loss)
+
+    def hessian_rows(self, task: HessianTask) -> Array | None:
+        """The rows the Hessian is computed on; None for all of them."""
+        return self._batch(task.hessian_batch, HESSIAN_BATCH, task.exchange)
 
     def _masked_gradient(self, task: GradientTask) -> GradientReply:
         """Lines 11-14: choose the mask, prune the model, compute the gradient there, send what the mask keeps."""

@@ -192,17 +192,39 @@ def partition(
         groups = divide(targets, count, _generator(seed), **(defaults | options))
         _fill_empty(groups)
         names = [f"worker-{index}" for index in range(count)]
-    return [_shard(X, targets, row_weights, np.sort(rows), each) for rows, each in zip(groups, names, strict=True)]
+    return _shards(X, targets, row_weights, [np.sort(rows) for rows in groups], names)
 
 
-def _shard(X: Any, y: NDArray[np.float64], weights: NDArray[np.float64] | None, rows: Rows, name: str) -> Shard:
-    own = None if weights is None else weights[rows]
-    if own is not None and not own.any():
-        raise InputError(
-            f"weights: all {len(rows)} rows of shard {name!r} have weight 0; every shard needs a row that "
-            "counts: drop the rows with weight 0, or use fewer workers or another seed"
-        )
-    return Shard(X[rows], y[rows], own, rows, name)
+def _shards(
+    X: Any, y: NDArray[np.float64], weights: NDArray[np.float64] | None, groups: list[Rows], names: list[str]
+) -> list[Shard]:
+    """One copy of the rows, sorted by worker; a shard is a stretch of it."""
+    order = np.concatenate(groups)
+    in_order = len(order) == 0 or bool((np.diff(order) == 1).all())
+    X, y = (X, y) if in_order else (X[order], y[order])
+    weights = weights if weights is None or in_order else weights[order]
+    shards, first = [], 0
+    for rows, name in zip(groups, names, strict=True):
+        own = slice(first, first + len(rows))
+        first += len(rows)
+        if weights is not None and not weights[own].any():
+            raise InputError(
+                f"weights: all {len(rows)} rows of shard {name!r} have weight 0; every shard needs a row that "
+                "counts: drop the rows with weight 0, or use fewer workers or another seed"
+            )
+        shards.append(Shard(_stretch(X, own), y[own], None if weights is None else weights[own], rows, name))
+    return shards
+
+
+def _stretch(X: Any, rows: slice) -> Any:
+    """Consecutive rows, in the memory of the whole."""
+    if not sparse.issparse(X):
+        return X[rows]
+    first, last = X.indptr[rows.start], X.indptr[rows.stop]
+    part = sparse.csr_matrix((rows.stop - rows.start, X.shape[1]))
+    part.data, part.indices = X.data[first:last], X.indices[first:last]
+    part.indptr = X.indptr[rows.start : rows.stop + 1] - first
+    return part
 
 
 # --- the schemes: (y, workers, rng, options) -> one array of row numbers for each worker ---

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from danl.core.messages import Exchange, Failure, Replies, Reply
+from danl.core.stack import Tasks
+from danl.core.together import Together
 from danl.core.worker import Worker
 from danl.data.partition import Shard
 from danl.data.reference import ShardFacts, facts_of
@@ -20,9 +23,11 @@ from danl.policies.base import WorkerPolicy
 from danl.problem import Problem, RemoteProblem, Terms
 from danl.regions import Regions
 
+AWAY = "away, as the engine was told"
+
 
 class Local:
-    """All workers in this process, one after the other.
+    """All workers in this process, together where they can be (`danl.core.batch`), else one after the other.
 
     Parameters
     ----------
@@ -32,13 +37,20 @@ class Local:
         Exchanges a worker misses for sure, counted from 0: (0, 7) joins late, (6, None) leaves for good.
     seed : int
         Of the dropouts.
+    batched : bool
+        Whether workers may be evaluated together. Their answers are the same up to rounding.
 
     """
 
     name = "local"
 
     def __init__(
-        self, *, dropout: float = 0.0, away: Mapping[int, tuple[int, int | None]] | None = None, seed: int = 0
+        self,
+        *,
+        dropout: float = 0.0,
+        away: Mapping[int, tuple[int, int | None]] | None = None,
+        seed: int = 0,
+        batched: bool = True,
     ) -> None:
         if not 0 <= dropout < 1:
             raise bad_argument("dropout", dropout, "at least 0 and below 1")
@@ -46,6 +58,8 @@ class Local:
         self._seed, self._rng, self._drawn = seed, np.random.default_rng(seed), 0
         self._workers: list[Worker] = []
         self._shards: list[Shard] = []
+        self._batched = batched
+        self._together: Together | None = None
 
     def __repr__(self) -> str:
         options = {"dropout": self._dropout, "away": self._away, "seed": self._seed}
@@ -61,16 +75,22 @@ class Local:
         self._rng, self._drawn = np.random.default_rng(self._seed), 0
         here = problem.locals if isinstance(problem, Problem) else [problem.local(shard) for shard in self._shards]
         self._workers = [Worker(index, objective, regions, policy, seed) for index, objective in enumerate(here)]
+        self._together = Together.of(self._workers, problem) if self._batched else None
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
-        """Ask the workers in turn; one that is away, raises, or is not reached before the deadline, is a failure."""
+        """Ask the workers; one that is away, raises, or is not reached before the deadline, is a failure."""
         received: dict[int, Reply] = {}
         failures: dict[int, Failure] = {}
-        absent = self._absent(next(iter(exchange.tasks.values())).exchange if exchange.tasks else 0)
+        absent = self._absent(_number_of(exchange))
+        if self._together is not None and deadline is None and isinstance(exchange.tasks, Tasks):
+            answered = self._together.answer(exchange.tasks.without(absent))
+            if answered is not None:
+                missing = absent.intersection(exchange.tasks) if absent else ()
+                return replace(answered, failures={index: Failure(index, "timeout", AWAY) for index in sorted(missing)})
         start = time.perf_counter()
         for index, task in exchange.tasks.items():
             if index in absent:
-                failures[index] = Failure(index, "timeout", "away, as the engine was told")
+                failures[index] = Failure(index, "timeout", AWAY)
                 continue
             if deadline is not None and time.perf_counter() - start > deadline:
                 failures[index] = Failure(index, "timeout", f"not reached within {deadline:g} s")
@@ -85,7 +105,7 @@ class Local:
 
     def close(self) -> None:
         """Let the shards go."""
-        self._workers, self._shards = [], []
+        self._workers, self._shards, self._together = [], [], None
 
     def _absent(self, number: int) -> set[int]:
         """Who misses exchange `number`: the same whether the run came here in one go or was taken up again."""
@@ -102,3 +122,9 @@ class Local:
             self._drawn += 1
             absent |= {int(worker) for worker in np.flatnonzero(missing)}
         return absent
+
+
+def _number_of(exchange: Exchange) -> int:
+    if isinstance(exchange.tasks, Tasks):
+        return exchange.tasks.task.exchange
+    return next(iter(exchange.tasks.values())).exchange if exchange.tasks else 0

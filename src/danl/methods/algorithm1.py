@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from danl.core.aggregate import mean_gradient, mean_hessian, of_kind, trained_pairs
+from danl.core.aggregate import gradients_of, mean_gradient, mean_hessian, of_kind, trained_pairs
 from danl.core.curvature import Curvature, project
 from danl.core.memory import Memory
-from danl.core.messages import Array, Exchange, GradientReply, GradientTask, HessianReply, HessianTask, Replies
+from danl.core.messages import Array, Exchange, GradientTask, HessianReply, HessianTask, Replies
 from danl.methods.base import Info, Setup, Status, Turn
 from danl.methods.masking import masked_tasks
 
@@ -82,7 +82,7 @@ class Algorithm1:
             return replace(state, status="quorum_lost"), Info()
         mu = setup.floor(self.options.mu)
         curvature = project(mean_hessian(replies, setup.weights, setup.n_features), mu)
-        fragments = np.stack([reply.gradient for reply in answers.values()])
+        fragments = gradients_of(answers)
         memory = Memory.fresh(fragments, state.w, setup.regions.n_regions, stamp=state.round)
         state = replace(state, curvature=curvature, memory=memory)
         gradient = mean_gradient(answers, setup.weights, setup.n_features)
@@ -92,7 +92,7 @@ class Algorithm1:
         self, state: Algorithm1State, memory: Memory, curvature: Curvature, replies: Replies, setup: Setup
     ) -> tuple[Algorithm1State, Info]:
         """Lines 15-20."""
-        memory = memory.refreshed(of_kind(replies, GradientReply), state.w, state.round, setup.regions)
+        memory = memory.refreshed(replies.received, state.w, state.round, setup.regions)
         trained = trained_pairs(replies, setup.n_workers, setup.regions.n_regions)
         if self.options.memory == "corrected":
             gradient = memory.corrected(setup.weights, curvature.hessian, state.w, setup.regions)

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from danl.core.messages import Array, Exchange, Replies, Task
+from danl.core.stack import Tasks
 from danl.policies.base import PlannedPolicy, Setting, WorkerPolicy
 from danl.regions import IntArray, Regions
 
@@ -59,7 +60,7 @@ class Setup:
 
     def ask_everyone(self, kind: str, task: Task) -> Exchange:
         """The same task for all workers."""
-        return Exchange(kind, dict.fromkeys(self.everyone(), task))
+        return Exchange(kind, Tasks(task, np.arange(self.n_workers)))
 
     def everyone(self) -> range:
         """The numbers of all workers."""

@@ -41,6 +41,9 @@ class DANL:
         Floor of the projection. Default: the strong convexity the penalty guarantees, the paper's lambda / m.
     batch_size, hessian_batch : int, optional
         Rows a worker samples for a gradient and for the Hessian. Default: its whole shard.
+    secant : int
+        Pairs of steps and changes of the gradient that correct the curvature between two Hessian exchanges, where
+        everyone sends all of the gradient (`danl.core.secant`). 0 is none; 10 saves many rounds.
     finish : bool
         With mini-batches: go over to whole shards when noise is all that is left.
     contraction, window : float, int
@@ -62,6 +65,7 @@ class DANL:
     mu: float | None = None
     batch_size: int | None = None
     hessian_batch: int | None = None
+    secant: int = 0
     finish: bool = False
     contraction: float = 0.5
     window: int = 3
@@ -83,6 +87,8 @@ class DANL:
         check_share("contraction", self.contraction)
         check_share("quorum", self.quorum)
         check_whole("window", self.window)
+        if self.secant != 0:
+            check_whole("secant", self.secant)
         check_whole("gamma_max", self.gamma_max)
         check_whole("patience", self.patience)
         if self.submodel == "pruned" and (self.memory != "raw" or self.curvature != "once"):

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from danl.core.messages import GradientTask, Task
+from danl.core.stack import Tasks
 from danl.core.streams import PLANNED_MASKS, stream
 from danl.methods.base import Setup, Turn
 from danl.policies.base import Round, validated_masks
+from danl.policies.full import Full
 
 
 def masked_tasks(template: GradientTask, setup: Setup, turn: Turn, idle: Task | None = None) -> Mapping[int, Task]:
@@ -17,14 +21,14 @@ def masked_tasks(template: GradientTask, setup: Setup, turn: Turn, idle: Task | 
     A worker without a region this round gets `idle`, or is not bothered at all.
     """
     if setup.policy.side == "worker":
-        return dict.fromkeys(setup.everyone(), replace(template, choose=True))
+        return Tasks(replace(template, choose=True), np.arange(setup.n_workers))
+    if isinstance(setup.policy, Full):  # without the generator, which takes longer to make than a small gradient
+        return Tasks(template, np.arange(setup.n_workers), np.ones(turn.staleness.shape, dtype=bool), idle)
     rng = stream(setup.seed, PLANNED_MASKS, template.round)
     view = Round(setup.setting, template.round, template.w, turn.staleness, rng, setup.regions)
     masks = validated_masks(setup.policy.masks(view), policy=setup.policy, round=view)
-    tasks: dict[int, Task] = {}
-    for worker, mask in enumerate(masks):
-        if mask.any():
-            tasks[worker] = replace(template, mask=mask)
-        elif idle is not None:
-            tasks[worker] = idle
-    return tasks
+    everyone = np.arange(setup.n_workers)
+    busy = masks.any(axis=1)
+    if idle is not None or busy.all():
+        return Tasks(template, everyone, masks, idle)
+    return Tasks(template, everyone[busy], masks[busy])

@@ -22,19 +22,18 @@ gone, and the objective is that of the workers that remain, until it is back. Lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from danl.core.aggregate import of_kind, trained_pairs
+from danl.core.aggregate import trained_pairs
 from danl.core.curvature import project
 from danl.core.memory import Memory
 from danl.core.messages import (
     FOR_GOOD,
     Array,
     Exchange,
-    GradientReply,
     GradientTask,
     HessianTask,
     LossTask,
@@ -43,6 +42,9 @@ from danl.core.messages import (
     Task,
     unpack,
 )
+from danl.core.secant import Secant
+from danl.core.stack import Tasks, who_answered
+from danl.evolve import evolve
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.masking import masked_tasks
@@ -56,7 +58,7 @@ from danl.methods.safeguarded_state import (
     back_to_anchor,
     distrust,
     exchange_hessians,
-    loss_of,
+    losses_of,
     objective_of,
     scale_of,
     shares_of,
@@ -106,7 +108,7 @@ class Safeguarded:
                 task = LossTask(exchange, trial)
         asked = setup.everyone() if gathered is None else np.flatnonzero(self._wanted(state, gathered))
         kind = "gradient" if state.ask == "full" else state.ask
-        return Exchange(kind, {int(worker): task for worker in asked})
+        return Exchange(kind, Tasks(task, np.asarray(asked)))
 
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> tuple[SafeguardedState, Info]:
         after = self._absorb(state, replies, setup)
@@ -123,8 +125,8 @@ class Safeguarded:
         gathered = state.gathered or Gathered.nothing(setup.n_workers, setup.n_features)
         gathered = gathered.with_replies(replies, setup.weights)
         if self._wanted(state, gathered).any():
-            return replace(state, gathered=gathered)  # ask those missing again, for the same model
-        return self._everyone_answered(replace(state, gathered=None), gathered, setup)
+            return evolve(state, gathered=gathered)  # ask those missing again, for the same model
+        return self._everyone_answered(evolve(state, gathered=None), gathered, setup)
 
     # Who is there.
 
@@ -135,20 +137,20 @@ class Safeguarded:
         for worker, failure in replies.failures.items():
             if failure.kind in FOR_GOOD:
                 missed[worker] = max(missed[worker], self.options.patience)
-        missed[list(replies.received)] = 0
-        state = replace(state, missed=missed)
+        here = who_answered(replies)
+        missed[here] = 0
+        state = evolve(state, missed=missed)
         alive = missed < self.options.patience
         if alive.sum() <= self.options.quorum * len(alive):
-            return replace(state, status="quorum_lost")
+            return evolve(state, status="quorum_lost")
         if state.known is None:
             return state  # members are those that answer in Phase I
-        back = [worker for worker in replies.received if not state.members[worker]]
-        if back and state.ask != "hessian":
-            state = replace(state, regroup=True)
+        if not state.members[here].all() and state.ask != "hessian":
+            state = evolve(state, regroup=True)
         if (state.members & ~alive).any():
             members = state.members & alive
             weights = shares_of(members, setup.weights)
-            return replace(state, members=members, weights=weights, regroup=True, fresh=False, exact_norm=np.inf)
+            return evolve(state, members=members, weights=weights, regroup=True, fresh=False, exact_norm=np.inf)
         return state
 
     def _wanted(self, state: SafeguardedState, gathered: Gathered) -> Mask:
@@ -165,22 +167,22 @@ class Safeguarded:
         if known is not None and not self._low_enough(state, known, losses, setup):
             return self._refuse(state, known, losses)
         if state.ask == "loss":
-            return replace(state, ask="hessian")  # where the step ends, curvature has changed: it was a long one
+            return evolve(state, ask="hessian")  # where the step ends, curvature has changed: it was a long one
         memory = Memory.fresh(gathered.gradients, trial, setup.regions.n_regions, stamp=state.round)
         newton = state.fresh and state.step is not None
-        state = replace(state, base=trial, losses=losses, at_anchor=True, fresh=False)
+        state = evolve(state, base=trial, losses=losses, at_anchor=True, fresh=False)
         if state.ask == "hessian":
             members = gathered.answered
             weights = shares_of(members, setup.weights)
             total = float(setup.weights[members].sum())
             hessian = unpack(np.asarray(gathered.packed_hessian) / total, setup.n_features)
             if not np.isfinite(hessian).all():
-                return replace(state, status="diverged")
+                return evolve(state, status="diverged")
             curvature = project(hessian, setup.floor(self.options.mu, weights))
             if not np.array_equal(members, state.members):
-                state = replace(state, members=members, weights=weights, exact_norm=np.inf)
+                state = evolve(state, members=members, weights=weights, exact_norm=np.inf)
             detour = max(state.detour - 1, 0)
-            state = replace(state, fresh=True, regroup=False, since_hessian=0, decrements=(), detour=detour)
+            state = evolve(state, fresh=True, regroup=False, since_hessian=0, decrements=(), detour=detour)
         else:
             assert known is not None
             curvature = known.curvature
@@ -189,30 +191,27 @@ class Safeguarded:
 
     def _masked_round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> SafeguardedState:
         """Lines 15-20 of Algorithm 1, if the losses allow."""
-        state = replace(state, round=state.round + 1)
-        losses = np.full(setup.n_workers, np.nan)
-        for worker, reply in replies.received.items():
-            losses[worker] = loss_of(reply)
+        state = evolve(state, round=state.round + 1)
+        losses = losses_of(replies.received, setup.n_workers)
         if not told(losses, state.members).any():
             return state  # nobody to learn from: the same model again
         taken = self._low_enough(state, known, losses, setup)
         if not taken and (state.noise is None or state.fresh):
             return self._refuse(state, known, losses)
-        fragments = Replies({i: reply for i, reply in replies.received.items() if isinstance(reply, GradientReply)})
-        memory = known.memory.refreshed(of_kind(fragments, GradientReply), state.trial, state.round, setup.regions)
-        known = replace(known, memory=memory)
+        memory = known.memory.refreshed(replies.received, state.trial, state.round, setup.regions)
+        known = evolve(known, memory=memory)
         if not taken and state.noise is not None:
             return self._refuse_noise(state, state.noise, known, losses, setup)
         complete, newton = bool(told(losses, state.members)[state.members].all()), state.fresh
         if complete and not newton:  # what only some told is no proof
-            state = replace(state, refused=0, detour=0)
-        state = replace(state, base=state.trial, losses=losses, at_anchor=complete, fresh=False)
+            state = evolve(state, refused=0, detour=0)
+        state = evolve(state, base=state.trial, losses=losses, at_anchor=complete, fresh=False)
         if complete:
-            known = replace(known, anchor=state.base, anchor_losses=losses, scale=scale_of(losses, state))
+            known = evolve(known, anchor=state.base, anchor_losses=losses, scale=scale_of(losses, state))
         if state.noise is not None:
-            noise = replace(state.noise, length=min(1.0, 2 * state.noise.length), refusals=0)
-            state = replace(state, noise=noise)
-        trained = trained_pairs(fragments, setup.n_workers, setup.regions.n_regions)
+            noise = evolve(state.noise, length=min(1.0, 2 * state.noise.length), refusals=0)
+            state = evolve(state, noise=noise)
+        trained = trained_pairs(replies, setup.n_workers, setup.regions.n_regions)
         exact = complete and state.noise is None and bool(trained[state.members].all())
         return self._next(state, known, self._estimate(state, known, setup), setup, exact=exact, newton=newton)
 
@@ -257,20 +256,20 @@ class Safeguarded:
         if not (state.fresh and state.step is not None):
             return exchange_hessians(back_to_anchor(distrust(state), known, losses))
         if state.hessian_batch is not None:  # a sample of the rows proposed it: ask all of them
-            return exchange_hessians(replace(state, hessian_batch=None))
+            return exchange_hessians(evolve(state, hessian_batch=None))
         step = state.step
         if at_rounding(-step.length * step.slope, known.scale):
-            return replace(state, status=given_up(step.decrement, known.scale))
-        return ask_at(replace(state, ask="loss"), replace(step, length=shorter(step.length)))
+            return evolve(state, status=given_up(step.decrement, known.scale))
+        return ask_at(evolve(state, ask="loss"), evolve(step, length=shorter(step.length)))
 
     def _refuse_noise(
         self, state: SafeguardedState, noise: Noise, known: Known, losses: Array, setup: Setup
     ) -> SafeguardedState:
         """With mini-batches a rise may be noise: half a step, from a memory that has learnt what the trial showed."""
-        noise = replace(noise, refusals=noise.refusals + 1, length=noise.length / 2)
-        state = back_to_anchor(replace(state, noise=noise), known, losses)
+        noise = evolve(noise, refusals=noise.refusals + 1, length=noise.length / 2)
+        state = back_to_anchor(evolve(state, noise=noise), known, losses)
         if noise.refusals >= NOISY_REFUSALS and not noise.at_floor:
-            return exchange_hessians(replace(state, noise=replace(noise, refusals=0)))
+            return exchange_hessians(evolve(state, noise=evolve(noise, refusals=0)))
         return self._next(state, known, self._estimate(state, known, setup), setup)
 
     # Where to go next.
@@ -292,25 +291,35 @@ class Safeguarded:
         newton: bool = False,  # the step that led to w was a Newton step: curvature and gradient of where it began
     ) -> SafeguardedState:
         """Line 20's step from the new model, the end of the run, or what to ask about the model it leads to."""
-        direction = -known.curvature.solve(gradient)
+        state = self._with_secant(state, gradient, exact=exact)
+        solve = known.curvature.solve
+        direction = -(solve(gradient) if state.secant is None else state.secant.solve(solve, gradient))
         length = 1.0 if state.noise is None or state.fresh else state.noise.length
         step = Step(direction, float(gradient @ direction), length)
         norm, nothing_left = float(np.linalg.norm(gradient)), at_rounding(step.decrement, known.scale)
         newest = (*state.decrements, step.decrement)[-self.options.window - 1 :]
-        state = replace(state, known=known, since_hessian=state.since_hessian + 1, decrements=newest)
+        state = evolve(state, known=known, since_hessian=state.since_hessian + 1, decrements=newest)
         stalled = exact and nothing_left and norm >= state.exact_norm / 2
         if exact:
-            state = replace(state, exact_norm=norm)
+            state = evolve(state, exact_norm=norm)
         if exact and norm <= setup.tol:
-            return replace(state, status="converged")
+            return evolve(state, status="converged")
         if stalled and newton:  # at rounding level, where not even a Newton step makes the gradient smaller
-            return replace(state, status="converged")
+            return evolve(state, status="converged")
         if state.fresh and state.noise is not None:
-            state = replace(state, noise=self._noise_after(state.noise, step.decrement))
+            state = evolve(state, noise=self._noise_after(state.noise, step.decrement))
         settled = norm <= setup.tol or nothing_left
         if stalled or self._curvature_due(state, known, settled):
-            return ask_at(replace(state, ask="hessian"), step)
-        return ask_at(replace(state, ask="full" if settled else "gradient"), step)
+            return ask_at(evolve(state, ask="hessian"), step)
+        return ask_at(evolve(state, ask="full" if settled else "gradient"), step)
+
+    def _with_secant(self, state: SafeguardedState, gradient: Array, *, exact: bool) -> SafeguardedState:
+        """What the change of the gradient tells of the curvature, where it is everyone's, whole."""
+        if not self.options.secant or not exact:
+            return state
+        if state.fresh or state.secant is None:
+            return evolve(state, secant=Secant.start(state.base, gradient))
+        return evolve(state, secant=state.secant.moved(state.base, gradient, self.options.secant))
 
     def _curvature_due(self, state: SafeguardedState, known: Known, settled: bool) -> bool:
         """Whether the next trial gets a Hessian exchange."""
@@ -332,4 +341,4 @@ class Safeguarded:
         """After a Hessian exchange: where it no longer helped, noise is what is left; None: on to whole shards."""
         if decrement <= STILL_HELPS * noise.decrement:
             return Noise(decrement=decrement)
-        return None if self.options.finish else replace(noise, at_floor=True)
+        return None if self.options.finish else evolve(noise, at_floor=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,6 +12,9 @@ from danl.core.aggregate import hessian_sum
 from danl.core.curvature import Curvature
 from danl.core.memory import Memory
 from danl.core.messages import Array, GradientReply, HessianReply, Mask, Replies, Reply, ScoresReply, SmoothnessReply
+from danl.core.secant import Secant
+from danl.core.stack import Stacked
+from danl.evolve import evolve
 from danl.methods.base import Status
 from danl.regions import IntArray
 
@@ -31,16 +35,25 @@ class Gathered:
         return cls(np.zeros(n_workers, dtype=bool), np.full(n_workers, np.nan), np.zeros((n_workers, d)))
 
     def with_replies(self, replies: Replies, weights: Array) -> Gathered:
-        answered, losses, gradients = self.answered.copy(), self.losses.copy(), self.gradients.copy()
-        packed = self.packed_hessian
-        for worker in sorted(replies.received):
-            reply = replies.received[worker]
-            answered[worker], losses[worker] = True, loss_of(reply)
-            if isinstance(reply, HessianReply):
-                gradients[worker] = reply.gradient
-            elif isinstance(reply, GradientReply):
-                gradients[worker] = reply.fragment
-        if any(isinstance(reply, HessianReply) for reply in replies.received.values()):
+        answered, losses, gradients = self.answered.copy(), self.losses.copy(), self.gradients
+        packed, received = self.packed_hessian, replies.received
+        if isinstance(received, Stacked):
+            answered[received.workers] = True
+            losses[received.workers] = losses_of(received, len(losses))[received.workers]
+            if received.gradients is not None:
+                gradients = _placed(gradients, received.workers, received.gradients)
+            with_hessians = received.kind is HessianReply
+        else:
+            gradients = gradients.copy()
+            for worker in sorted(received):
+                reply = received[worker]
+                answered[worker], losses[worker] = True, loss_of(reply)
+                if isinstance(reply, HessianReply):
+                    gradients[worker] = reply.gradient
+                elif isinstance(reply, GradientReply):
+                    gradients[worker] = reply.fragment
+            with_hessians = any(isinstance(reply, HessianReply) for reply in received.values())
+        if with_hessians and len(received):
             packed = packed + hessian_sum(replies, weights, gradients.shape[1])
         return Gathered(answered, losses, gradients, packed)
 
@@ -104,6 +117,7 @@ class SafeguardedState:
     exact_norm: float = np.inf  # of the last gradient everyone sent in full
     refused: int = 0  # steps from the memory that were refused since one was taken
     detour: int = 0  # Newton steps to take before masked rounds are tried again
+    secant: Secant | None = None  # what gradients tell of the curvature since the last Hessian exchange
     round: int = 0  # masked rounds so far, the paper's t
     status: Status | None = None
 
@@ -124,25 +138,25 @@ class SafeguardedState:
 
 def ask_at(state: SafeguardedState, step: Step) -> SafeguardedState:
     """Put the question about the model a step leads to."""
-    return replace(state, step=step, trial=state.base + step.length * step.direction)
+    return evolve(state, step=step, trial=state.base + step.length * step.direction)
 
 
 def exchange_hessians(state: SafeguardedState) -> SafeguardedState:
     """Ask for Hessians at the accepted model itself and go on from there."""
-    return replace(state, ask="hessian", step=None, trial=state.base, fresh=False)
+    return evolve(state, ask="hessian", step=None, trial=state.base, fresh=False)
 
 
 def distrust(state: SafeguardedState) -> SafeguardedState:
     """A step from the memory was refused: after the second in a row, take 2, 4, 8, ... Newton steps before the next."""
     refused = state.refused + 1
-    return replace(state, refused=refused, detour=0 if refused < 2 else 2 ** min(refused - 1, 6))
+    return evolve(state, refused=refused, detour=0 if refused < 2 else 2 ** min(refused - 1, 6))
 
 
 def back_to_anchor(state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
     """The anchor as the model, where every member told a loss: where only some did, w may still be the better one."""
     if np.isnan(losses[state.members]).any():
         return state
-    return replace(state, base=known.anchor, losses=known.anchor_losses, at_anchor=True)
+    return evolve(state, base=known.anchor, losses=known.anchor_losses, at_anchor=True)
 
 
 def told(losses: Array, members: Mask) -> Mask:
@@ -166,6 +180,26 @@ def scale_of(losses: Array, state: SafeguardedState) -> float:
 def shares_of(members: Mask, weights: Array) -> Array:
     """What the members count in their own objective."""
     return weights if members.all() else np.where(members, weights / weights[members].sum(), 0.0)
+
+
+def losses_of(received: Mapping[int, Reply], n_workers: int) -> Array:
+    """The losses that came, nan where none did; a nan of the worker's counts as infinite."""
+    losses = np.full(n_workers, np.nan)
+    if isinstance(received, Stacked):
+        losses[received.workers] = np.where(np.isnan(received.losses), np.inf, received.losses)
+    else:
+        for worker, reply in received.items():
+            losses[worker] = loss_of(reply)
+    return losses
+
+
+def _placed(gradients: Array, workers: IntArray, new: Array) -> Array:
+    """The gradients with those that came; they themselves where all came."""
+    if len(workers) == len(gradients):
+        return new
+    gradients = gradients.copy()
+    gradients[workers] = new
+    return gradients
 
 
 def loss_of(reply: Reply) -> float:

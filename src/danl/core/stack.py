@@ -1,0 +1,168 @@
+"""Tasks and replies of many workers as arrays: the same mappings from worker to message, without N objects.
+
+A round asks all workers the same thing about the same model and differs in their masks alone; their answers are rows of
+one array. `Tasks` and `Stacked` are mappings like any other, so an engine or a method that knows nothing of them works
+with them message by message; what handles ten thousand workers looks at the arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from danl.core.messages import (
+    Array,
+    GradientReply,
+    GradientTask,
+    HessianReply,
+    LossReply,
+    Mask,
+    Replies,
+    Reply,
+    Task,
+)
+from danl.regions import IntArray, Regions
+
+
+class Tasks(Mapping[int, Task]):
+    """One task for many workers, each with its own mask where there are masks.
+
+    Parameters
+    ----------
+    task : Task
+        What everyone is asked.
+    workers : int array, (n,)
+        Whom; in increasing order.
+    masks : bool array, (n, Q), optional
+        The regions each of them is asked for.
+    idle : Task, optional
+        What is asked of a worker whose mask is empty; every row of `masks` has a region where it is left out.
+
+    """
+
+    def __init__(self, task: Task, workers: IntArray, masks: Mask | None = None, idle: Task | None = None) -> None:
+        self.task, self.workers, self.masks, self.idle = task, workers, masks, idle
+
+    def __getitem__(self, worker: int) -> Task:
+        row = row_of(self.workers, worker)
+        if self.masks is None:
+            return self.task
+        mask = self.masks[row]
+        if self.idle is not None and not mask.any():
+            return self.idle
+        assert isinstance(self.task, GradientTask)
+        return replace(self.task, mask=mask)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.workers.tolist())
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+    def without(self, others: Iterable[int]) -> Tasks:
+        """The same for fewer workers."""
+        left_out = np.fromiter(others, dtype=np.int64)
+        if not left_out.size:
+            return self
+        kept = ~np.isin(self.workers, left_out)
+        return Tasks(self.task, self.workers[kept], None if self.masks is None else self.masks[kept], self.idle)
+
+
+class Stacked(Mapping[int, Reply]):
+    """The replies of many workers to one task, as arrays.
+
+    Parameters
+    ----------
+    kind : type
+        HessianReply (its Hessians are added up on the way), GradientReply or LossReply.
+    exchange : int
+        The exchange they answer.
+    workers : int array, (n,)
+        Who; in increasing order.
+    losses : float array, (n,)
+        Their losses.
+    gradients : float array, (n, d), optional
+        Their gradients; what a mask leaves out is there and does not count.
+    masks : bool array, (n, Q), optional
+        The regions that count.
+    regions : Regions, optional
+        What the masks are about.
+    idle : bool
+        Whether a worker with an empty mask told its loss alone.
+    hessian_of : callable, optional
+        The packed Hessian of one worker, for whoever looks at its reply by itself.
+
+    """
+
+    def __init__(
+        self,
+        kind: type[Reply],
+        exchange: int,
+        workers: IntArray,
+        losses: Array,
+        gradients: Array | None = None,
+        masks: Mask | None = None,
+        regions: Regions | None = None,
+        *,
+        idle: bool = False,
+        hessian_of: Callable[[int], Array] | None = None,
+    ) -> None:
+        self.idle, self.hessian_of = idle, hessian_of
+        self.kind, self.exchange, self.workers, self.losses = kind, exchange, workers, losses
+        self.gradients, self.masks, self.regions = gradients, masks, regions
+
+    def __getitem__(self, worker: int) -> Reply:
+        row = row_of(self.workers, worker)
+        loss = float(self.losses[row])
+        if self.gradients is None:
+            return LossReply(worker, self.exchange, loss)
+        gradient = self.gradients[row]
+        if self.kind is HessianReply:
+            packed = None if self.hessian_of is None else self.hessian_of(worker)
+            return HessianReply(worker, self.exchange, gradient, packed, loss)
+        if self.masks is None:
+            return GradientReply(worker, self.exchange, None, gradient, loss)
+        mask = self.masks[row]
+        if self.idle and not mask.any():
+            return LossReply(worker, self.exchange, loss)
+        assert self.regions is not None
+        return GradientReply(worker, self.exchange, mask, gradient[self.regions.coordinates(mask)], loss)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.workers.tolist())
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+    def trained(self, n_workers: int, n_regions: int) -> Mask:
+        """Which (worker, region) pairs sent something to learn from, (N, Q)."""
+        pairs = np.zeros((n_workers, n_regions), dtype=bool)
+        if self.gradients is not None:
+            pairs[self.workers] = True if self.masks is None else self.masks
+        return pairs
+
+
+def row_of(workers: IntArray, worker: int) -> int:
+    """Where a worker is in the increasing list of them."""
+    row = int(worker) if isinstance(worker, int | np.integer) else -1
+    if 0 <= row < len(workers) and workers[row] == worker:
+        return row
+    if row >= 0:
+        row = int(np.searchsorted(workers, worker))
+        if row < len(workers) and workers[row] == worker:
+            return row
+    raise KeyError(worker)
+
+
+def everyone(n_workers: int) -> IntArray:
+    """The numbers of all workers."""
+    return np.arange(n_workers)
+
+
+def who_answered(replies: Replies) -> IntArray:
+    """The workers whose replies there are, in increasing order."""
+    if isinstance(replies.received, Stacked):
+        return replies.received.workers
+    return np.array(sorted(replies.received), dtype=np.int64)

@@ -1,0 +1,190 @@
+"""Workers of one process answered together tell what each would tell by itself, to 1e-12."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import danl
+from danl.core.messages import GradientTask, HessianTask, LossTask, Replies, unpack
+from danl.core.stack import Stacked, Tasks
+from danl.engines import Local
+from danl.kernels import Sandwich, Segments, blocked, scipy_sandwich
+from danl.regions import Regions
+
+POLICIES = ["full", "coverage:psi=2,gamma=3", "subset:S=1", "random:keep=0.5", "magnitude:keep=0.5"]
+METHODS = ["danl", "danl-masked", "danl-paper", "newton", "newton-zero", "gd", "danl:batch_size=8"]
+SAME = ("kind", "coverage", "bytes_up", "bytes_down", "active", "min_coverage", "max_staleness", "min_trained")
+LOSSES = ["logistic", "squared", "poisson", "squared_hinge", "multinomial:classes=3"]
+
+
+def problem(loss, *, dense=False, intercept=False, weighted=False, sizes=(30, 5, 12, 1, 22), seed=0, **terms):
+    rng = np.random.default_rng(seed)
+    rows, d = sum(sizes), 7
+    X = sparse.random(rows, d, 0.4, format="csr", random_state=seed, data_rvs=rng.standard_normal)
+    y = {
+        "squared": rng.normal(size=rows),
+        "poisson": rng.poisson(1.0, size=rows).astype(float),
+        "multinomial:classes=3": rng.integers(0, 3, rows).astype(float),
+    }.get(loss, rng.integers(0, 2, rows).astype(float))
+    weights = rng.uniform(0.5, 2.0, rows) if weighted else None
+    bounds = np.cumsum((0, *sizes))
+    shards = [
+        danl.Shard.of(
+            (X.toarray() if dense else X)[first:last],
+            y[first:last],
+            weights=None if weights is None else weights[first:last],
+        )
+        for first, last in pairwise(bounds)
+    ]
+    return danl.Problem(shards, loss=loss, intercept=intercept, **({"l2": 0.3} | terms))
+
+
+def opened(made, *, batched, regions=3, policy=None):
+    engine = Local(batched=batched)
+    engine.open(made, regions=made.layout.regions(regions), policy=policy, seed=0)
+    return engine
+
+
+def close(a, b):
+    np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_reply_is_the_same(loss, dense, intercept, weighted):
+    made = problem(loss, dense=dense, intercept=intercept, weighted=weighted)
+    rng = np.random.default_rng(1)
+    w = 0.5 * rng.normal(size=made.n_coefficients)
+    masks = rng.random((5, 3)) < 0.5
+    masks[0], masks[1] = True, False
+    everyone, some = np.arange(5), np.array([0, 2, 4])
+    questions = [
+        Tasks(LossTask(3, w), everyone),
+        Tasks(HessianTask(3, w), everyone),
+        Tasks(HessianTask(3, w, hessian_batch=10), everyone),
+        Tasks(GradientTask(3, w), some),
+        Tasks(GradientTask(3, w, round=2), everyone, masks, LossTask(3, w)),
+        Tasks(GradientTask(3, w, round=2, submodel="pruned"), some, masks[some]),
+    ]
+    for tasks in questions:
+        exchange = danl.core.messages.Exchange("x", tasks)
+        together = opened(made, batched=True).exchange(exchange)
+        alone = opened(made, batched=False).exchange(exchange)
+        assert isinstance(together.received, Stacked)
+        assert not isinstance(alone.received, Stacked)
+        assert list(together.received) == list(alone.received)
+        for worker, reply in alone.received.items():
+            other = together.received[worker]
+            assert type(other) is type(reply)
+            for name, value in vars(reply).items():
+                close(value, getattr(other, name)) if not isinstance(value, type(None)) else None
+        if isinstance(tasks.task, HessianTask):
+            shares = {worker: 0.1 + worker for worker in tasks}
+            expected = sum(share * alone.received[worker].packed_hessian for worker, share in shares.items())
+            d = made.n_coefficients
+            close(unpack(together.add_up(shares).packed, d), unpack(expected, d))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("loss", ["logistic", "multinomial:classes=3"])
+def test_every_run_is_the_same(loss, method, policy):
+    made = problem(loss, alpha=0.05, l2=None, intercept=True)
+    runs = [
+        danl.solve(
+            made, method=method, policy=policy, regions=3, max_rounds=15, tol=1e-9, engine=Local(batched=batched)
+        )
+        for batched in (True, False)
+    ]
+    assert runs[0].status == runs[1].status
+    np.testing.assert_allclose(runs[0].w, runs[1].w, rtol=1e-9, atol=1e-10)
+    for name in SAME:
+        assert [getattr(row, name) for row in runs[0].history] == [getattr(row, name) for row in runs[1].history]
+    np.testing.assert_allclose(
+        runs[0].history.column("objective"), runs[1].history.column("objective"), rtol=1e-10, atol=1e-12
+    )
+
+
+def test_absences_are_the_same():
+    made = problem("logistic", alpha=0.05, l2=None)
+    runs = [
+        danl.solve(made, policy="coverage:psi=2", max_rounds=40, engine=Local(dropout=0.3, seed=4, batched=batched))
+        for batched in (True, False)
+    ]
+    np.testing.assert_allclose(runs[0].w, runs[1].w, rtol=1e-10)
+    assert runs[0].failures == runs[1].failures
+
+
+def test_many_workers_of_dense_and_of_sparse_rows():
+    """More than are gone through one by one."""
+    for dense in (False, True):
+        made = problem("logistic", dense=dense, sizes=(2,) * 300)
+        w = np.random.default_rng(2).normal(size=7)
+        losses, gradients = made.batch.losses_and_gradients(w)
+        for worker, local in enumerate(made.locals):
+            value, gradient = local.value_and_gradient(w)
+            close(losses[worker], value)
+            close(gradients[worker], gradient)
+
+
+def test_a_loss_of_ones_own_and_mixed_shards_are_asked_one_by_one():
+    sparse_one, dense_one = problem("logistic").shards[0], problem("logistic", dense=True).shards[1]
+    mixed = danl.Problem([sparse_one, dense_one], alpha=0.1)
+    assert mixed.batch is None
+    assert danl.solve(mixed).status == "converged"
+
+
+def test_a_reply_taken_out_of_the_stack_is_whole():
+    """An engine of one's own may take the replies of Local apart."""
+    made = problem("logistic")
+    engine = opened(made, batched=True)
+    tasks = Tasks(HessianTask(0, np.zeros(7)), np.arange(5))
+    replies = engine.exchange(danl.core.messages.Exchange("hessian", tasks))
+    taken = Replies(dict(replies.received))
+    assert all(reply.packed_hessian.shape == (28,) for reply in taken.received.values())
+    assert replace(taken, add_up=None).add_up is None
+
+
+def test_a_model_changed_in_place_has_new_margins():
+    made = problem("logistic")
+    w = np.zeros(7)
+    first = made.objective(w)
+    w += 1.0
+    assert made.objective(w) != first
+
+
+@pytest.mark.parametrize("density", [0.05, 0.3, 1.0])
+def test_sandwich_kernels_agree(density):
+    rng = np.random.default_rng(0)
+    X = sparse.random(500, 9, density, format="csr", random_state=1, data_rvs=rng.standard_normal)
+    for bend in (rng.random(500), rng.normal(size=500)):
+        expected = X.toarray().T @ (X.toarray() * bend[:, None])
+        for made in (
+            Sandwich(X)(bend),
+            Sandwich(X.toarray())(bend),
+            blocked(X.toarray(), bend),
+            scipy_sandwich(X, bend),
+        ):
+            close(made, expected)
+
+
+def test_segment_sums_do_not_gather_rounding():
+    rng = np.random.default_rng(0)
+    values = rng.random(200_000)
+    bounds = np.array([0, 3, 70_000, 200_000])
+    exact = [np.sum(values[a:b].astype(np.longdouble)) for a, b in pairwise(bounds)]
+    np.testing.assert_allclose(Segments(bounds).sums(values), np.array(exact, dtype=float), rtol=2e-15)
+
+
+def test_regions_of_a_stack_are_those_of_the_engine():
+    made = problem("logistic")
+    masks = np.array([[True, False, True]] * 5)
+    tasks = Tasks(GradientTask(0, np.ones(7)), np.arange(5), masks)
+    reply = opened(made, batched=True).exchange(danl.core.messages.Exchange("gradient", tasks)).received[2]
+    kept = Regions.make(3, 7).coordinates(masks[0])
+    close(reply.fragment, made.locals[2].value_and_gradient(np.ones(7))[1][kept])
