@@ -69,7 +69,7 @@ def test_eigenvalues_only_where_the_projection_is_active(monkeypatch):
     made = problem()
     counted = Counted(made, monkeypatch)
     danl.solve(made, method=DANL(mu=10.0), monitor=False, max_rounds=0, callback=counted)
-    assert counted.done == [("hessian", 2, 1, 1, 1)]
+    assert counted.done == [("hessian", 2, 1, 0, 1)]
 
 
 def test_measuring_a_run_does_the_gradient_once_more_and_no_more(monkeypatch):

@@ -127,7 +127,7 @@ def solve(
 def _without_optimum(problem: Problem | RemoteProblem, result: Result) -> Result:
     """Say where the run proved that there is no optimum; a small gradient is then no sign of one."""
     objective = problem.objective(result.w) if isinstance(problem, Problem) else result.objective
-    if not separated(problem, objective):
+    if result.products or not separated(problem, objective):  # a look at a model is no run to one
         return result
     warn(SEPARATED)
     status = "diverged" if result.status == "converged" else result.status

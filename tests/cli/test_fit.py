@@ -291,7 +291,7 @@ def test_a_warning_is_one_line(capsys, tmp_path):
     path = tmp_path / "apart.csv"
     path.write_text("x,y\n1,1\n2,1\n-1,0\n-2,0\n")
     ended = run(capsys, "fit", path, "--alpha", "0", "--workers", "2", "--reference", "--rounds", "60")
-    assert ended.err.count("warning: the data is separable and there is no penalty") == 1
+    assert ended.err.count("the data is separable and there is no penalty") == 1
     assert "Traceback" not in ended.err
 
 

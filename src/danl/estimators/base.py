@@ -25,7 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from danl.data.partition import Shard, partition
-from danl.errors import InputError, bad_argument
+from danl.errors import DanlWarning, InputError, bad_argument
 from danl.estimators.inference import Inference, observed
 from danl.estimators.saved import read_estimator, write_estimator
 from danl.estimators.separation import look_for_separation, may_be_separated
@@ -41,6 +41,7 @@ from danl.warn import SEPARATED
 
 WHAT_TO_DO = {
     "max_rounds": "give it more rounds (max_rounds), scale the features, or add a penalty (a smaller C)",
+    "stuck": "no step showed a decrease any more: scale the features, or add a penalty (a smaller C)",
     "diverged": "scale the features, add a penalty (a smaller C), or use method='danl' or 'newton'",
     "quorum_lost": "too many workers did not answer: see result_.failures, and fit again when they are back",
     "interrupted": "it was interrupted: fit again, with warm_start=True to go on from here",
@@ -106,6 +107,7 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
             result = look_for_separation(problem, result)
         if result.status != "converged":
             caught.append(self._not_converged(problem, result))
+        caught += [DanlWarning(f"{type(self).__name__}: {note}") for note in result.notes if note != SEPARATED]
         for each in caught:
             warnings.warn(each, stacklevel=3)
         self._problem, self._regions, self._inference = problem, regions, None
@@ -115,7 +117,8 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
 
     def _not_converged(self, problem: Problem, result: Result) -> ConvergenceWarning:
         norm = result.history[-1].grad_norm if len(result.history) else np.nan
-        what_to_do = WHAT_TO_DO["separated" if SEPARATED in result.notes else result.status]
+        stuck = result.status == "max_rounds" and result.n_rounds < self.max_rounds
+        what_to_do = WHAT_TO_DO["separated" if SEPARATED in result.notes else "stuck" if stuck else result.status]
         if SEPARATED not in result.notes and may_be_separated(problem):
             what_to_do += PERHAPS
         return ConvergenceWarning(

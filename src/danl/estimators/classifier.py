@@ -36,8 +36,8 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         How the features are cut; "classes" makes one region of every class. Default: 4.
     policy : str, policy or callable, optional
         Who trains what in each round; see `danl.policies`. Default: everyone everything.
-    method : str or method, default="danl"
-        See `danl.methods`.
+    method : str or method, default="danl-secant"
+        See `danl.methods`. The default is "danl" with curvature from the gradients as well: fewer exchanges.
     engine : str or engine, default="local"
         Where the workers run: this process, "ray" or "flower".
     tol : float, default=1e-12
@@ -80,7 +80,7 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         workers: int = 10,
         regions: Any = None,
         policy: Any = None,
-        method: Any = "danl",
+        method: Any = "danl-secant",
         engine: Any = "local",
         tol: float = 1e-12,
         max_rounds: int = 200,

@@ -53,7 +53,7 @@ class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
         workers: int = 10,
         regions: Any = None,
         policy: Any = None,
-        method: Any = "danl",
+        method: Any = "danl-secant",
         engine: Any = "local",
         tol: float = 1e-12,
         max_rounds: int = 200,

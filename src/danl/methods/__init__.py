@@ -3,6 +3,7 @@
 | name | class | what it is |
 | --- | --- | --- |
 | danl | DANL() | the default: corrected memory, safeguarded, Hessians when progress asks for them |
+| danl-secant | DANL(secant=20, contraction=0.1, window=2) | the default, with curvature from the gradients as well |
 | danl-masked | DANL(memory="raw", curvature="once") | gradients at w, only what is sent is masked |
 | danl-paper | DANL(submodel="pruned", memory="raw", curvature="once") | Algorithm 1 to the letter |
 | newton-zero | NewtonZero | one Hessian, full gradients: Algorithm 1 with full masks |
@@ -28,6 +29,7 @@ from danl.spec import closest_first, parse_spec, unknown_name
 
 PRESETS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "danl": (DANL, {}),
+    "danl-secant": (DANL, {"secant": 20, "contraction": 0.1, "window": 2}),
     "danl-masked": (DANL, {"submodel": "full", "memory": "raw", "curvature": "once"}),
     "danl-paper": (DANL, {"submodel": "pruned", "memory": "raw", "curvature": "once"}),
     "newton-zero": (NewtonZero, {}),

@@ -102,7 +102,7 @@ class DANL:
     @property
     def name(self) -> str:
         if self.curvature != "once" or self.memory == "corrected":
-            return "danl"
+            return "danl-secant" if self.secant and self.curvature != "once" else "danl"
         return "danl-paper" if self.submodel == "pruned" else "danl-masked"
 
     @property
