@@ -76,6 +76,7 @@ texts = st.lists(rows() | st.sampled_from(["", " ", "# a comment", "\r"]), min_s
 @given(texts, st.booleans(), st.sampled_from([1, 16, 1 << 18]))
 @example(["1 1:1"], False, 1)
 @example(["-0 2:-0 3:5.", "+1"], True, 1)
+@example(["1e5 2:1e999 3:-1e999 4:1e-999"], True, 16)
 def test_text_that_is_well_formed_is_read_at_once_and_like_scikit_learn(shared_path, lines, ends, chunk):
     text = ("\n".join(lines) + "\n" * ends).encode()
     X, y = peer(text)

@@ -139,9 +139,10 @@ def _numbers(letters: Bytes, starts: Positions, ends: Positions) -> NDArray[np.f
         plain, found = _decimals(letters, starts[chosen], length)
         odd = np.flatnonzero(~plain)
         if len(odd):
-            columns = starts[chosen[odd]][:, None] + np.arange(length)
+            texts = np.ascontiguousarray(letters[starts[chosen[odd]][:, None] + np.arange(length)]).view(f"S{length}")
             try:
-                found[odd] = np.ascontiguousarray(letters[columns]).view(f"S{length}")[:, 0].astype(np.float64)
+                with np.errstate(over="ignore"):  # 1e999 is inf, to Python as well
+                    found[odd] = texts[:, 0].astype(np.float64)
             except ValueError:
                 return None
         numbers[chosen] = found
