@@ -70,7 +70,7 @@ class Sweep:
             "workers": f"{self.workers:,} workers",
         }
         rest = ", ".join(text for key, text in fixed.items() if key != self.what)
-        return f"{self.what}; {rest}, {self.entries} entries a row"
+        return f"{rest}, {self.entries} entries a row"
 
 
 SWEEPS = (
@@ -176,11 +176,21 @@ def markdown(rows: Rows) -> str:
         sizes = f"{own[0]['size']:,} to {own[-1]['size']:,}"
         for key, label in (("round", "round"), ("hessian", "Hessian exchange")):
             every, late = exponents(own, key)
-            lines.append([title_of(own), sizes, label, times(growth_of(own, key)), digits(every, 2), digits(late, 2)])
-    parts.append(table(["growing; the rest", "from, to", "what", "time grows", "p", "p, last decade"], lines, left=3))
+            lines.append(
+                [
+                    own[0]["what"],
+                    title_of(own),
+                    sizes,
+                    label,
+                    times(growth_of(own, key)),
+                    digits(every, 2),
+                    digits(late, 2),
+                ]
+            )
+    parts.append(table(["growing", "with", "from, to", "what", "time grows", "p", "p, last decade"], lines, left=4))
     for own in sweeps_of(rows).values():
         header = [own[0]["what"], *(f"{row['size']:,}" for row in own)]
-        parts.append(f"With {title_of(own)}:")
+        parts.append(f"Against {own[0]['what']}, with {title_of(own)}:")
         parts.append(
             table(
                 header,
@@ -208,7 +218,7 @@ def plots(rows: Rows, folder: Path) -> list[tuple[Path, str]]:
 
     panels = [
         Panel(
-            title=title_of(own).split("; ", 1)[1].replace(", ", "\n", 1),
+            title=title_of(own),
             x=own[0]["what"],
             y="milliseconds",
             lines={

@@ -1,13 +1,15 @@
 """Peak memory of a fit, each in a process of its own: dense data, many rounds, many workers, many features.
 
-A process imports everything, makes a tiny fit, makes its data (without copies that would hide what the fit takes),
-looks at its peak, runs, and looks at its peak again. On Linux the peak is VmHWM of /proc/self/status: `ru_maxrss`,
-which is taken elsewhere, is never below what the parent process had when it started this one.
+A process imports everything, makes a tiny fit, makes its data, gives back what it freed on the way, sets its peak to
+what it has now, runs, and looks at its peak. On Linux that is VmHWM of /proc/self/status. Elsewhere it is `ru_maxrss`,
+which cannot be set back, and is never below what the parent process had when it started this one.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 import os
 import resource
@@ -65,22 +67,39 @@ def in_process(case: dict[str, Any]) -> Row:
 # --- in the process of a case ---
 
 
-def peak() -> int:
-    """Bytes of the largest resident set this process has had."""
+def resident(name: str = "VmRSS") -> int | None:
+    """Bytes that are resident now (VmRSS) or were at most (VmHWM), where the system tells."""
     try:
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return 1024 * int(line.split()[1])
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:
-        pass
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
+
+
+def peak() -> int:
+    """Bytes of the largest resident set since `baseline`, or ever."""
+    highest = resident("VmHWM")
+    if highest is not None:
+        return highest
     counted = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return counted if sys.platform == "darwin" else 1024 * counted
+
+
+def baseline() -> int:
+    """Give back what was freed, so that it is not taken for nothing; what is left is the new peak."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except (AttributeError, OSError):
+        return peak()
+    return resident() or peak()
 
 
 def play(case: dict[str, Any]) -> Row:
     """One case: what it found, with the peak before and after."""
     warm_up()
-    empty = peak()
+    empty = baseline()
     match case["kind"]:
         case "dense-shards":
             return {**case, "empty": empty, **dense_shards(case["rows"], case["columns"])}
@@ -119,7 +138,7 @@ def dense_shards(rows: int, columns: int) -> Row:
     for worker in range(WORKERS):
         X, y = dense_rows(rows // WORKERS, columns, seed=worker + 1)
         shards.append(danl.Shard.of(X, y, name=f"worker-{worker}"))
-    base = peak()
+    base = baseline()
     status = danl.solve(danl.Problem(shards, alpha=ALPHA)).status
     return {"data": sum(shard.X.nbytes for shard in shards), "base": base, "peak": peak(), "status": status}
 
@@ -127,7 +146,7 @@ def dense_shards(rows: int, columns: int) -> Row:
 def dense_matrix(rows: int, columns: int) -> Row:
     """From one matrix, which the caller keeps, through `danl.partition`, which copies the rows, to the fit."""
     X, y = dense_rows(rows, columns, seed=1)
-    base = peak()
+    base = baseline()
     status = danl.solve(danl.Problem(danl.partition(X, y, workers=WORKERS, seed=0), alpha=ALPHA)).status
     return {"data": X.nbytes, "base": base, "peak": peak(), "status": status}
 
@@ -135,7 +154,7 @@ def dense_matrix(rows: int, columns: int) -> Row:
 def many_rounds(rounds: int) -> Row:
     X, y = sparse_problem(1_600, 123, 14)
     problem = danl.Problem(danl.partition(X, y, workers=WORKERS, seed=0), alpha=ALPHA)
-    base = peak()
+    base = baseline()
     result = danl.solve(problem, method="danl-masked", policy=POLICY, max_rounds=rounds, tol=0.0, monitor=False)
     after = peak()
     return {
@@ -152,7 +171,7 @@ def one_size(rows: int, features: int, workers: int) -> Row:
     shards = danl.partition(X, y, workers=workers, seed=0)
     del X, y
     problem = danl.Problem(shards, alpha=ALPHA)
-    base = peak()
+    base = baseline()
     result = danl.solve(problem, method="danl-masked", policy=POLICY, max_rounds=SWEEP_ROUNDS, tol=0.0, monitor=False)
     return {"data": shard_bytes(problem), "base": base, "peak": peak(), "exchanges": len(result.history)}
 
@@ -176,7 +195,7 @@ before the data was made, the last amount from when it was ready:
 """
 ROUNDS = """
 A run of {many:,} exchanges peaks {grown} higher than one of {few:,} (`danl-masked`, {workers} workers, 1,600 rows, 123
-features); the rows of its history are {kept} of that, which leaves {left}.
+features); the rows of its history take {kept} more, which leaves {left}.
 """
 SWEEP = """
 Peak beyond the ready data against {what} ({fixed}, 10 entries a row, Phase I and {rounds} rounds of `danl-masked`);
@@ -239,8 +258,13 @@ def grown_and_kept(short: Row, long: Row) -> tuple[int, int]:
     return max(grown, 0), long["history"] - short["history"]
 
 
+def beyond(row: Row) -> int:
+    """How far the peak is above the ready data; a page at least, so that it has a logarithm."""
+    return max(int(row["peak"] - row["base"]), 4096)
+
+
 def sweep_text(what: str, own: Rows) -> list[str]:
-    sizes, above = [row["size"] for row in own], [max(row["peak"] - row["base"], 1) for row in own]
+    sizes, above = [row["size"] for row in own], [beyond(row) for row in own]
     fixed = f"{own[0]['rows']:,} rows" + (
         f", {own[0]['features']:,} features" if what == "workers" else f", {own[0]['workers']:,} workers"
     )
@@ -296,7 +320,7 @@ def plots(rows: Rows, folder: Path) -> list[tuple[Path, str]]:
                     x=what,
                     y="megabytes",
                     lines={
-                        "peak beyond the shards": (sizes, [max(row["peak"] - row["base"], 1) / 1e6 for row in own]),
+                        "peak beyond the shards": (sizes, [beyond(row) / 1e6 for row in own]),
                         "shards": (sizes, [row["data"] / 1e6 for row in own]),
                     },
                 )

@@ -139,8 +139,8 @@ def counted(history: History, network: Network) -> Row:
 TEXT = """
 Until the gap f(w) - f(w\\*) is below {gap:g} for good, from zero. {workers} workers, {regions} regions, alpha
 {alpha:g}; `danl` and `danl-masked` with policy `{policy}`, the others with everyone on everything; at most {rounds:,}
-rounds. The seconds are simulated, of workers that take {speed:,.0f} rows a second through a gradient, on {networks}. In brackets:
-without the latency. A method that does not get there is shown with its gap after its last exchange.
+rounds. The seconds are simulated, of workers that take {speed:,.0f} rows a second through a gradient, on {networks}. In
+brackets: without the latency. A method that does not get there is shown with its gap after its last exchange.
 """
 
 
