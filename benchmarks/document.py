@@ -85,7 +85,7 @@ def markdown(run: Run, images: dict[str, list[tuple[str, str]]]) -> str:
         module = part(name)
         parts += [f"## {module.TITLE}", f"`python -m benchmarks {name}`", module.markdown(found["rows"])]
         parts += [f"![{text}]({path})" for path, text in images.get(name, [])]
-    limits = [prose("- " + text).replace("\n", "\n  ") for text in LIMITS]
+    limits = [prose("- " + text, indent="  ") for text in LIMITS]
     parts += ["## What the numbers do not say", "\n".join(limits)]
     return "\n\n".join(parts) + "\n"
 

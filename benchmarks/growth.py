@@ -30,7 +30,7 @@ from benchmarks.measure import (
     table,
     times,
 )
-from benchmarks.rounds import ALPHA, METHOD, POLICY, REGIONS, run
+from benchmarks.rounds import ALPHA, METHOD, REGIONS, mean_round, run
 
 TITLE = "Growth: workers, features, rows"
 FEW, MANY = 3, 50
@@ -40,6 +40,9 @@ SECONDS = 1.0
 REPEATS = 5
 SLOW = 20.0
 """Points whose run takes longer than this many seconds are measured twice after the warm-up."""
+SHARE = 0.3
+"""Of the workers on each region in a masked round: the same share of the rows, however many workers there are."""
+MEASURES = {"round": "round, full masks", "masked": "round, masked", "hessian": "Hessian exchange"}
 GOAL = 3.0
 
 
@@ -98,23 +101,26 @@ def measure(*, quick: bool = False, sweeps: Sequence[Sweep] | None = None) -> Ro
                 X, y = sparse_problem(point.rows, point.features, min(point.entries, point.features))
             rows.append(measure_point(sweep.name, point, X, y, repeats=1 if quick else REPEATS))
             last = rows[-1]
-            print(f"{sweep.name} {size}: round {last['round']:.2e} s, Hessian {last['hessian']:.2e} s", file=sys.stderr)
+            told = ", ".join(f"{label} {last[key]:.2e} s" for key, label in MEASURES.items())
+            print(f"{sweep.name} {size}: {told}", file=sys.stderr)
     return rows
 
 
 def measure_point(name: str, point: Sweep, X: Any, y: np.ndarray, *, repeats: int) -> Row:
     """Warm up with a few rounds, then runs with as many rounds as fit the time; the best of them."""
     problem = danl.Problem(danl.partition(X, y, workers=point.workers, seed=0), alpha=ALPHA, weighting="samples")
-    warm = run(problem, FEW)
-    rounds = int(np.clip(SECONDS / float(np.mean(warm.spans("gradient"))), FEW, MANY))
-    if warm.times[-1] - warm.begun > SLOW:
+    policies = {"round": "full", "masked": f"coverage:psi={max(1, round(SHARE * point.workers))}"}
+    warm = {key: run(problem, FEW, policy=policy) for key, policy in policies.items()}
+    rounds = int(np.clip(SECONDS / mean_round(warm["round"]), FEW, MANY))
+    if warm["round"].times[-1] - warm["round"].begun > SLOW:
         repeats = min(repeats, 2)
-    per_round, hessians = [], []
+    found: dict[str, list[float]] = {key: [] for key in MEASURES}
     for _ in range(repeats):
-        gc.collect()
-        stamps = run(problem, rounds)
-        per_round.append(float(np.mean(stamps.spans("gradient"))))
-        hessians.append(stamps.first)
+        for key, policy in policies.items():
+            gc.collect()
+            stamps = run(problem, rounds, policy=policy)
+            found[key].append(mean_round(stamps))
+            found["hessian"].append(stamps.first)
     return {
         "sweep": name,
         "what": point.what,
@@ -125,17 +131,17 @@ def measure_point(name: str, point: Sweep, X: Any, y: np.ndarray, *, repeats: in
         "entries": point.entries,
         "rounds": rounds,
         "repeats": repeats,
-        "round": min(per_round),
-        "hessian": min(hessians),
+        **{key: min(values) for key, values in found.items()},
     }
 
 
 # --- the document ---
 
 TEXT = """
-Made-up sparse rows, `{method}`, policy `{policy}`, {regions} regions, alpha {alpha:g}, no monitor. A round is the mean
-over the rounds of a run, a Hessian exchange is Phase I from the call to the end of the first exchange; the best of
-{repeats} runs, or of 2 where a run takes more than {slow:g} s. The exponent p is that of the line through the points in
+Made-up sparse rows, `{method}`, {regions} regions, alpha {alpha:g}, no monitor. A round is the mean over the rounds of
+a run: with full masks, where everyone trains everything, and masked, with {share:g} % of the workers on each region
+(policy `coverage`). A Hessian exchange is Phase I from the call to the end of the first exchange. The best of {repeats}
+runs, or of 2 where a run takes more than {slow:g} s. The exponent p is that of the line through the points in
 logarithms, time = c size^p: over all sizes, and over the last decade of them, where what does not grow matters least.
 """
 
@@ -168,13 +174,19 @@ def growth_of(rows: Rows, key: str) -> float:
 def markdown(rows: Rows) -> str:
     parts = [
         prose(
-            TEXT, method=METHOD, policy=POLICY, regions=REGIONS, alpha=ALPHA, repeats=most(rows, "repeats"), slow=SLOW
+            TEXT,
+            method=METHOD,
+            regions=REGIONS,
+            alpha=ALPHA,
+            share=100 * SHARE,
+            repeats=most(rows, "repeats"),
+            slow=SLOW,
         )
     ]
     lines = []
     for own in sweeps_of(rows).values():
         sizes = f"{own[0]['size']:,} to {own[-1]['size']:,}"
-        for key, label in (("round", "round"), ("hessian", "Hessian exchange")):
+        for key, label in MEASURES.items():
             every, late = exponents(own, key)
             lines.append(
                 [
@@ -194,22 +206,20 @@ def markdown(rows: Rows) -> str:
         parts.append(
             table(
                 header,
-                [
-                    ["round", *(milliseconds(row["round"]) for row in own)],
-                    ["Hessian exchange", *(milliseconds(row["hessian"]) for row in own)],
-                ],
+                [[label, *(milliseconds(row[key]) for row in own)] for key, label in MEASURES.items()],
             )
         )
     return "\n\n".join(parts)
 
 
 def goals(rows: Rows) -> list[tuple[str, str, str, bool | None]]:
-    found = []
-    for name, own in sweeps_of(rows).items():
+    found: list[tuple[str, str, str, bool | None]] = []
+    for own in sweeps_of(rows).values():
         if own[0]["what"] == "workers":
-            ratio = growth_of(own, "round")
             size = f"{own[0]['size']:,} to {own[-1]['size']:,} workers, {own[0]['rows']:,} rows"
-            found.append((f"time of a round, {size}", times(ratio), f"{GOAL:g} x", ratio <= GOAL if name else None))
+            for key in ("round", "masked"):
+                ratio = growth_of(own, key)
+                found.append((f"time of a {MEASURES[key]}, {size}", times(ratio), f"{GOAL:g} x", ratio <= GOAL))
     return found
 
 
@@ -223,7 +233,7 @@ def plots(rows: Rows, folder: Path) -> list[tuple[Path, str]]:
             y="milliseconds",
             lines={
                 label: ([row["size"] for row in own], [1e3 * row[key] for row in own])
-                for key, label in (("round", "round"), ("hessian", "Hessian exchange"))
+                for key, label in MEASURES.items()
             },
         )
         for own in sweeps_of(rows).values()

@@ -177,10 +177,10 @@ def environment() -> dict[str, Any]:
 # --- Markdown ---
 
 
-def prose(text: str, **values: Any) -> str:
-    """A paragraph in lines of 120 characters, with the values filled in."""
+def prose(text: str, *, indent: str = "", **values: Any) -> str:
+    """A paragraph in lines of 120 characters, those after the first indented, with the values filled in."""
     words = " ".join(text.format(**values).split())
-    return textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(words, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def most(rows: Rows, key: str) -> Any:

@@ -27,14 +27,14 @@ REPEATS = 9
 GOAL, GOAL_DATA = 2.0, "a9a"
 
 
-def run(problem: danl.Problem, rounds: int, method: Any = METHOD) -> Stamps:
+def run(problem: danl.Problem, rounds: int, method: Any = METHOD, policy: str = POLICY) -> Stamps:
     """A run that does not stop by itself, with the times of its exchanges."""
     stamps = Stamps()
     danl.solve(
         problem,
         method=method,
         regions=REGIONS,
-        policy=POLICY,
+        policy=policy,
         max_rounds=rounds,
         tol=0.0,
         monitor=False,
