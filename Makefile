@@ -18,8 +18,8 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_docs.py
 
-bench: $(STAMP)
-	$(BIN)/python -m benchmarks
+bench: $(STAMP)  ## docs/benchmarks.md with its figures; DANL_DATA_DIR names the folder with the LIBSVM files
+	$(BIN)/python -m benchmarks all --docs
 
 reproduction: $(STAMP)  ## the paper's figures and claims, into reproduction/ and docs/reproduction*
 	$(BIN)/python -m benchmarks reproduction --docs

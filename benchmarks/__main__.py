@@ -1,36 +1,42 @@
-"""`python -m benchmarks`: every measurement there is, or the one that is named, printed as the documents show it."""
+"""`python -m benchmarks NAME`: one measurement, or `all` of docs/benchmarks.md, printed as the documents show it."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import sys
 
-from benchmarks import convergence, ray_latency, readme_table, reproduction
+from benchmarks import THREADS
 
-BENCHMARKS = {
-    "readme": readme_table.main,
-    "convergence": convergence.main,
-    "reproduction": reproduction.main,
-    "ray": ray_latency.main,
+PARTS = ("speed", "rounds", "growth", "memory", "network", "start")
+"""Those of docs/benchmarks.md, which `all` runs one after the other."""
+OTHERS = {
+    "all": "document",
+    "readme": "readme_table",
+    "convergence": "convergence",
+    "reproduction": "reproduction",
+    "ray": "ray_latency",
 }
+"""Other names, and their modules."""
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measurements that stand in the documents. Without a name: all of them, one after the other.",
-        epilog="readme: the table of README.md. convergence: the tables of docs/method.md. "
-        "reproduction: figures and verdicts of docs/reproduction.md. ray: what the Ray engine adds to bare Ray. "
-        "`python -m benchmarks NAME --help` lists the options of one.",
+        description="Measurements that stand in the documents.",
+        epilog="all: docs/benchmarks.md, which is speed, rounds, growth, memory, network and start. readme: the table "
+        "of README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
+        "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. `python -m benchmarks NAME --help` lists the "
+        "options of one.",
     )
-    parser.add_argument("name", nargs="?", choices=BENCHMARKS, help="which one; default: all")
-    arguments, rest = parser.parse_known_args(sys.argv[1:2])
-    if arguments.name is not None:
-        return BENCHMARKS[arguments.name](sys.argv[2:])
-    if rest:
-        parser.error(f"unknown option {rest[0]}; name a benchmark first")
-    return max(run([]) for run in BENCHMARKS.values())
+    parser.add_argument("name", choices=(*OTHERS, *PARTS), metavar="NAME", help=", ".join((*OTHERS, *PARTS)))
+    name = parser.parse_args(words[:1]).name
+    if name in OTHERS:
+        return int(importlib.import_module(f"benchmarks.{OTHERS[name]}").main(words[1:]))
+    os.environ.update(THREADS)  # before numpy is imported
+    return int(importlib.import_module("benchmarks.parts").main(name, words[1:]))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -319,8 +319,8 @@ def test_empty_regions(refused):
 
 def test_methods_to_compare(refused):
     assert refused("compare", "a1a", "--methods", "gd,newtn") == (
-        "method='newtn': must be one of newton, newton-zero, newton-undamped, danl, danl-secant, danl-masked, danl-paper, "
-        "gd, fedavg"
+        "method='newtn': must be one of newton, newton-zero, newton-undamped, danl, danl-secant, danl-masked, "
+        "danl-paper, gd, fedavg"
     )
     assert refused("compare", "a1a", "--methods", "gd,newton,gd") == (
         "methods='gd,newton,gd': 'gd' is there twice; name each once"

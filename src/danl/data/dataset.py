@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from danl.data.fetch import locate
-from danl.data.files import Table, file_format, is_number, read_csv, read_libsvm, read_parquet
+from danl.data.files import Table, file_format, read_csv, read_libsvm, read_parquet
 from danl.data.partition import check_rows
 from danl.data.registry import REGISTRY, Registered, lookup
+from danl.data.text import is_number
 from danl.errors import InputError, bad_argument
 
 Label = int | float | str

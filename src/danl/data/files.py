@@ -1,9 +1,8 @@
 """Readers for the file formats: LIBSVM text, CSV and Parquet, to one `Table` each.
 
-LIBSVM text is read by scikit-learn, which is fast but knows no line numbers: only when it fails, or
-may have accepted something it should not, is the text gone through again, slowly, to say which line
-is wrong and why. CSV is read line by line, so its errors know their place. What labels mean is the
-same in all formats and is settled after reading, in `danl.data.dataset`.
+LIBSVM text is read in `danl.data.libsvm`, fast where it is well formed, line by line where it may not be.
+CSV is read line by line, so its errors know their place. What labels mean is the same in all formats and
+is settled after reading, in `danl.data.dataset`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import gzip
 import io
 import lzma
 import math
-import re
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -27,15 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from danl.data import libsvm
+from danl.data.text import is_number, shorten
 from danl.errors import InputError, bad_argument
 from danl.spec import closest_first
 
 PACKINGS: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
 BROKEN_FILE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 
-_LIBSVM_FORM = "expected '<label> <index>:<value> ...' with indices that increase"
-_MAX_INDEX = 2**31 - 1  # what 32-bit sparse indices hold
-_INDEX = re.compile(r"[+-]?[0-9]+")
 _MISSING = frozenset(("", "nan", "na", "n/a", "null"))
 
 
@@ -90,69 +87,25 @@ def read_libsvm(path: Path, *, n_features: int | None = None, zero_based: bool =
     zero_based
         Whether the first feature has index 0 rather than 1.
     """
-    from sklearn.datasets import load_svmlight_file
-
     if n_features is not None and (isinstance(n_features, bool) or n_features < 1):
         raise bad_argument("n_features", n_features, "at least 1, or None to take it from the file")
     with _reading(path) as file:
         text = file.read()
-    try:
-        X, y = load_svmlight_file(io.BytesIO(text), n_features=n_features, zero_based=bool(zero_based))
-    except (ValueError, OverflowError) as error:
-        _raise_at_bad_line(path, text, n_features, zero_based)
-        raise InputError(f"{path}: {error}; {_LIBSVM_FORM}; the file was not loaded") from error
-    if b"_" in text or b"qid:" in text:  # it reads 1_0 as 10, and drops qid:3
-        _raise_at_bad_line(path, text, n_features, zero_based)
-    if len(y) == 0:
-        raise InputError(f"{path}: holds no rows (it is empty, or only comments and blank lines); {_LIBSVM_FORM}")
-    narrow = np.int32 if max(X.nnz, X.shape[1]) <= _MAX_INDEX else np.int64
-    X = sparse.csr_matrix((X.data, X.indices.astype(narrow), X.indptr.astype(narrow)), shape=X.shape)
+    base = 0 if zero_based else 1
+    highest = libsvm.MAX_INDEX if n_features is None else min(n_features - 1 + base, libsvm.MAX_INDEX)
+    found = libsvm.read_at_once(text, lowest=base, highest=highest)
+    if found is None:
+        found = libsvm.read_by_line(str(path), text, n_features=n_features, zero_based=zero_based)
+    if len(found.labels) == 0:
+        raise InputError(f"{path}: holds no rows (it is empty, or only comments and blank lines); {libsvm.FORM}")
+    width = n_features if n_features is not None else max(int(found.indices.max(initial=base)) + 1 - base, 1)
+    narrow = np.int32 if max(len(found.values), width) <= libsvm.MAX_INDEX else np.int64
+    starts = np.zeros(len(found.counts) + 1, dtype=narrow)
+    np.cumsum(found.counts, out=starts[1:])
+    indices = np.subtract(found.indices, base, dtype=narrow, casting="unsafe")
+    X = sparse.csr_matrix((found.values, indices, starts), shape=(len(found.labels), width))
     X.eliminate_zeros()
-    return Table(X=X, y=np.asarray(y, dtype=np.float64))
-
-
-def _raise_at_bad_line(path: Path, text: bytes, n_features: int | None, zero_based: bool) -> None:
-    for number, raw in enumerate(text.split(b"\n"), start=1):
-        line = raw.decode("utf-8", errors="replace").strip()
-        fault = _libsvm_fault(line.partition("#")[0].split(), n_features, zero_based)
-        if fault:
-            raise InputError(
-                f"{path}, line {number}: {_shorten(line)!r}: {fault}; {_LIBSVM_FORM}; the file was not loaded"
-            )
-
-
-def _libsvm_fault(tokens: Sequence[str], n_features: int | None, zero_based: bool) -> str | None:
-    """Say what is wrong with one line, cut at the blanks; None when nothing is."""
-    if not tokens:
-        return None
-    if ":" in tokens[0]:
-        return f"the label is missing before {_shorten(tokens[0])!r}"
-    if not is_number(tokens[0]):
-        return f"the label {_shorten(tokens[0])!r} is not a number"
-    previous = None
-    for token in tokens[1:]:
-        index_text, colon, value = token.partition(":")
-        if not colon:
-            return f"{_shorten(token)!r} has no colon"
-        if not _INDEX.fullmatch(index_text):
-            return f"the index {_shorten(index_text)!r} is not a whole number"
-        if not is_number(value):
-            return f"the value {_shorten(value)!r} of index {index_text} is not a number"
-        index = int(index_text)
-        if index < 0:
-            return f"the index {index} is negative"
-        if index == 0 and not zero_based:
-            return "index 0 in a file that counts from 1; pass zero_based=True if it counts from 0"
-        if previous is not None and index == previous:
-            return f"the index {index} comes twice"
-        if previous is not None and index < previous:
-            return f"the index {index} comes after {previous}"
-        if n_features is not None and index >= n_features + (not zero_based):
-            return f"the index {index} is beyond n_features={n_features}"
-        if index > _MAX_INDEX:
-            return f"the index {index} is beyond {_MAX_INDEX}, the highest there can be"
-        previous = index
-    return None
+    return Table(X=X, y=found.labels)
 
 
 def read_csv(
@@ -186,7 +139,7 @@ def read_csv(
         for row, (line, cells) in enumerate(records):
             if len(cells) != len(header):
                 raise InputError(
-                    f"{path}, line {line}: {_shorten(','.join(cells))!r}: found {len(cells)} "
+                    f"{path}, line {line}: {shorten(','.join(cells))!r}: found {len(cells)} "
                     f"cells, expected {len(header)} as in the header; the file was not loaded"
                 )
             place = f"{path}, line {line} (row {row}, counted from 0)"
@@ -324,7 +277,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
     counted = [str(index) for index in range(len(header))]  # how tables without names are written
     if all(is_number(name) for name in header) and list(header) != counted:
         raise InputError(
-            f"{path}, line 1: {_shorten(','.join(header))!r}: expected the column names, found "
+            f"{path}, line 1: {shorten(','.join(header))!r}: expected the column names, found "
             "numbers; put a header line first; the file was not loaded"
         )
     if doubled:
@@ -365,7 +318,7 @@ def _bad_cell(place: str, names: Sequence[str], texts: Sequence[str]) -> InputEr
             )
         if not is_number(text):
             return InputError(
-                f"{place}, column {name!r}: {_shorten(text)!r} is not a number; "
+                f"{place}, column {name!r}: {shorten(text)!r} is not a number; "
                 "encode or drop the column; the file was not loaded"
             )
     raise AssertionError("no bad cell")  # pragma: no cover
@@ -379,16 +332,3 @@ def _labels(texts: Sequence[str]) -> NDArray[Any]:
 
 def _is_missing(text: str) -> bool:
     return text.strip().lower().lstrip("+-") in _MISSING
-
-
-def is_number(text: str) -> bool:
-    """Whether the text is a number; unlike to Python, 1_000 is not one to us."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text
-
-
-def _shorten(text: str, limit: int = 60) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
