@@ -13,9 +13,9 @@ SOURCE = Path(danl.__file__).parent
 # From the bottom up; a package may import itself and what stands before it.
 LAYERS = [
     ["_version", "atomic", "errors", "evolve"],
-    ["spec"],
+    ["kernels", "spec"],
     ["data", "objectives", "regions"],
-    ["kernels", "layout"],
+    ["layout"],
     ["local"],
     ["batch"],
     ["policies", "problem"],

@@ -1,8 +1,9 @@
 r"""All workers of one process at once: their rows in one matrix, their answers in a few passes over it.
 
-The rows are sorted by worker. Few workers take a product each; for many, the columns of worker i's rows are moved to
-i d, ..., i d + d - 1, and one transposed product gives every worker's gradient side by side, at the cost of one pooled
-gradient. A worker's numbers are those it would send by itself, up to rounding.
+The rows are sorted by worker and gone through in blocks that stay in a core's cache from the margins to the way back.
+With the columns of a block's i-th worker moved to i d, ..., i d + d - 1, one transposed product gives the gradients of
+all of its workers side by side, at the cost of one pooled gradient, however many they are. A worker's numbers are those
+it would send by itself, up to rounding.
 
 Hessians are not needed one by one, only their weighted sum: one product over all rows, made when the server has said
 whose count (`add_up`).
@@ -12,20 +13,71 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.kernels import Sandwich, Segments
+from danl.kernels import BLOCK_ENTRIES, Sandwich, Segments, rows_of
 from danl.local import LocalObjective, assembled, margins
 from danl.objectives import Array, second_blocks, value_and_first
 
 Mask = NDArray[np.bool_]
 
-FEW, FEW_SPARSE = 256, 32
-"""Workers up to which dense rows, and sparse ones, are gone through worker by worker, with one product each."""
+MANY = 64
+"""Workers of a block from which on dense rows are summed down the columns, not worker by worker."""
+
+
+class Block:
+    """Consecutive rows that stay in the cache: those of some workers, or some of those of one."""
+
+    def __init__(self, X: Any, first: int, last: int, workers: slice, bounds: NDArray[np.int64]) -> None:
+        self.rows, self.workers, self.X = slice(first, last), workers, rows_of(X, first, last)
+        self.count = workers.stop - workers.start
+        self.starts = np.maximum(bounds[workers.start : workers.stop], first) - first
+        self._n = int(X.shape[1])
+
+    @cached_property
+    def apart(self) -> Any:
+        """The rows with every worker's columns at a place of their own, (rows, count * features)."""
+        if self.count == 1 or not sparse.issparse(self.X):
+            return self.X
+        entries = np.diff(np.append(self.X.indptr[self.starts], self.X.indptr[-1]))  # of each worker
+        wide = self.count * self._n
+        kind = np.int32 if wide < 2**31 else np.int64
+        made = sparse.csr_matrix((self.X.shape[0], wide))
+        moved = np.repeat(np.arange(self.count, dtype=kind) * kind(self._n), entries) + self.X.indices
+        made.data, made.indices, made.indptr = self.X.data, moved.astype(kind, copy=False), self.X.indptr
+        return made
+
+    @cached_property
+    def transposed(self) -> Any:
+        return self.apart.T
+
+    def own_margins(self, models: Array) -> Array:
+        """X_i w_i of every row of worker i, with the workers' models (count, features)."""
+        if self.count == 1:
+            return np.asarray(self.X @ models[0])
+        if sparse.issparse(self.X):
+            return np.asarray(self.apart @ models.ravel())
+        return np.concatenate([own @ w for own, w in zip(self._each(self.X), models, strict=True)])
+
+    def pulled_back(self, slopes: Array) -> Array:
+        """X_i^T slopes_i of every worker, (count, features)."""
+        if self.count == 1 or sparse.issparse(self.X):
+            return np.asarray(self.transposed @ slopes).reshape(self.count, self._n)
+        if self.count >= MANY:
+            return np.asarray(np.add.reduceat(self.X * slopes[:, None], self.starts, axis=0))
+        return np.stack([each @ own for own, each in zip(self._each(self.X), self._each(slopes), strict=True)])
+
+    def sums(self, slopes: Array) -> Array:
+        """The sum over each worker's rows, (count,)."""
+        return np.asarray(np.add.reduceat(slopes, self.starts))
+
+    def _each(self, rows: Any) -> list[Any]:
+        return np.split(rows, self.starts[1:])
 
 
 class Batch:
@@ -38,7 +90,6 @@ class Batch:
         self.penalties = np.array([each.penalty for each in objectives])
         self.X = _stacked_matrix([each.X for each in objectives])
         self.y = _stacked([each.y for each in objectives])
-        self.transposed = [each.X.T for each in objectives] if len(objectives) <= FEW else []
         self.row_weights = np.concatenate([each.row_weights for each in objectives])
         self.passes = 0  # over the data: margins, and ways back
         self._newest: tuple[Array, Array] | None = None  # a model and its margins
@@ -72,19 +123,20 @@ class Batch:
         return Sandwich(self.X)
 
     @cached_property
-    def apart(self) -> Any:
-        """The rows with every worker's columns at a place of their own, (rows, N features)."""
-        n = self.layout.n_features
-        wide = self.n_workers * n
-        kind = np.int32 if max(wide, self.X.nnz) < 2**31 else np.int64
-        moved = np.repeat((self.owners * n).astype(kind), np.diff(self.X.indptr)) + self.X.indices.astype(kind)
-        made = sparse.csr_matrix((self.X.shape[0], wide))
-        made.data, made.indices, made.indptr = self.X.data, moved, self.X.indptr.astype(kind, copy=False)
+    def blocks(self) -> list[Block]:
+        """The rows in blocks: as many whole workers as fit into one, large workers in parts."""
+        ends = self.X.indptr[self.bounds] if sparse.issparse(self.X) else self.bounds * self.X.shape[1]
+        ends = ends.astype(np.int64)
+        made: list[Block] = []
+        first = 0
+        while first < self.n_workers:
+            fits = int(np.searchsorted(ends, ends[first] + BLOCK_ENTRIES, side="right")) - 1
+            last = max(fits, first + 1)
+            parts = 1 if fits > first else -(-int(ends[last] - ends[first]) // BLOCK_ENTRIES)
+            rows = np.linspace(self.bounds[first], self.bounds[last], parts + 1).astype(int).tolist()
+            made += [Block(self.X, a, b, slice(first, last), self.bounds) for a, b in pairwise(rows) if a < b]
+            first = last
         return made
-
-    @cached_property
-    def apart_transposed(self) -> Any:
-        return self.apart.T
 
     def losses(self, w: Array) -> Array:
         """F_i(w) of every worker."""
@@ -94,21 +146,49 @@ class Batch:
 
     def losses_and_gradients(self, w: Array, masks: Mask | None = None) -> tuple[Array, Array]:
         """F_i and grad F_i of every worker, (N,) and (N, d): at w, or with `masks` (N, d) at w * mask of each."""
+        layout, n_rows = self.layout, len(self.y)
+        gradients = np.zeros((self.n_workers, layout.n_outputs, layout.columns))
+        z = np.empty(n_rows if layout.n_outputs == 1 else (n_rows, layout.n_outputs))
+        values = np.empty(n_rows)
+        models = None if masks is None else (w * masks).reshape(gradients.shape)
         with np.errstate(over="ignore", invalid="ignore"):
-            z = self.margins(w) if masks is None else self.own_margins(w * masks)
-            values, slopes = value_and_first(self.loss, self.y, z)
+            for block in self.blocks:
+                own = margins(block.X, w, layout) if models is None else self._own_margins(block, models)
+                z[block.rows] = own
+                values[block.rows], slopes = value_and_first(self.loss, self.y[block.rows], own)
+                weights = self.row_weights[block.rows]
+                self._pull_back(block, slopes * (weights if slopes.ndim == 1 else weights[:, None]), gradients)
             losses = self.segments.sums(self.row_weights * values)
-            slopes = slopes * (self.row_weights if slopes.ndim == 1 else self.row_weights[:, None])
-            gradients = self.pulled_back(slopes)
-            penalised = np.where(self.layout.penalised, w, 0.0) if self.layout.intercept else w
+            penalised = np.where(layout.penalised, w, 0.0) if layout.intercept else w
+            flat = gradients.reshape(self.n_workers, layout.size)
             if masks is None:
-                gradients += np.multiply.outer(self.penalties, penalised)
+                flat += np.multiply.outer(self.penalties, penalised)
                 losses += self.penalty_at(w)
+                self._newest = (w.copy(), z)
             else:
-                own = penalised * masks
-                gradients += self.penalties[:, None] * own
-                losses += 0.5 * self.penalties * np.square(own).sum(axis=1)
-        return losses, gradients
+                pruned = penalised * masks
+                flat += self.penalties[:, None] * pruned
+                losses += 0.5 * self.penalties * np.square(pruned).sum(axis=1)
+        self.passes += 2
+        return losses, flat
+
+    def _own_margins(self, block: Block, models: Array) -> Array:
+        """A w_i of every row of worker i, with models (N, outputs, columns)."""
+        layout, owners = self.layout, self.owners[block.rows]
+        columns = []
+        for k in range(layout.n_outputs):
+            z = block.own_margins(np.ascontiguousarray(models[block.workers, k, : layout.n_features]))
+            columns.append(z + models[owners, k, -1] if layout.intercept else z)
+        return columns[0] if layout.n_outputs == 1 else np.stack(columns, axis=1)
+
+    def _pull_back(self, block: Block, slopes: Array, gradients: Array) -> None:
+        """Add A_i^T slopes_i of the block's workers to the gradients, (N, outputs, columns)."""
+        n = self.layout.n_features
+        for k in range(self.layout.n_outputs):
+            own = slopes if slopes.ndim == 1 else np.ascontiguousarray(slopes[:, k])
+            gradients[block.workers, k, :n] += block.pulled_back(own)
+            if self.layout.intercept:
+                gradients[block.workers, k, n] += block.sums(own)
 
     def hessian_sum(self, w: Array, weights: Array, rows: Sequence[Array | None] | None = None) -> Array:
         """sum_i weight_i Hess F_i(w), on all rows or, by worker, on a sample of them.
@@ -139,66 +219,12 @@ class Batch:
             scales.append(np.full(len(sample), (last - first) / len(sample)))
         return np.concatenate(parts), np.concatenate(scales)
 
-    # The products with A = (X 1).
-
     def margins(self, w: Array) -> Array:
         """A w of every row; those of the newest w are kept."""
         if self._newest is None or not np.array_equal(self._newest[0], w):
             self.passes += 1
             self._newest = (w.copy(), margins(self.X, w, self.layout))
         return self._newest[1]
-
-    def own_margins(self, models: Array) -> Array:
-        """A w_i of every row of worker i, with models (N, d)."""
-        self.passes += 1
-        layout = self.layout
-        shaped = models.reshape(self.n_workers, layout.n_outputs, layout.columns)
-        columns = []
-        for k in range(layout.n_outputs):
-            own = np.ascontiguousarray(shaped[:, k, : layout.n_features])
-            if sparse.issparse(self.X):
-                z = self.apart @ own.ravel()
-            else:
-                parts = zip(self.bounds[:-1], self.bounds[1:], own, strict=True)
-                z = np.concatenate([self.X[first:last] @ w for first, last, w in parts])
-            columns.append(z + shaped[self.owners, k, -1] if layout.intercept else z)
-        return columns[0] if layout.n_outputs == 1 else np.stack(columns, axis=1)
-
-    def pulled_back(self, slopes: Array) -> Array:
-        """A_i^T slopes_i of every worker, (N, d)."""
-        self.passes += 1
-        layout, n = self.layout, self.layout.n_features
-        if layout.size == n:
-            return self._features_pulled_back(slopes)
-        gradients = np.empty((self.n_workers, layout.n_outputs, layout.columns))
-        for k in range(layout.n_outputs):
-            own = slopes if slopes.ndim == 1 else np.ascontiguousarray(slopes[:, k])
-            gradients[:, k, :n] = self._features_pulled_back(own)
-            if layout.intercept:
-                gradients[:, k, n] = self.segments.sums(own)
-        return gradients.reshape(self.n_workers, layout.size)
-
-    def _features_pulled_back(self, slopes: Array) -> Array:
-        is_sparse = sparse.issparse(self.X)
-        if self.n_workers <= (FEW_SPARSE if is_sparse else FEW):
-            parts = zip(self.transposed, self.bounds[:-1], self.bounds[1:], strict=True)
-            gradients = np.empty((self.n_workers, self.layout.n_features))
-            for row, (columns, first, last) in zip(gradients, parts, strict=True):
-                row[:] = columns @ slopes[first:last]
-            return gradients
-        if is_sparse:
-            return np.asarray(self.apart_transposed @ slopes).reshape(self.n_workers, -1)
-        return self._dense_of_many(slopes)
-
-    def _dense_of_many(self, slopes: Array) -> Array:
-        """Dense rows of very many workers: sums down the columns, some hundred workers at a time."""
-        gradients = np.empty((self.n_workers, self.X.shape[1]))
-        for first in range(0, self.n_workers, FEW):
-            last = min(first + FEW, self.n_workers)
-            rows = slice(int(self.bounds[first]), int(self.bounds[last]))
-            scaled = self.X[rows] * slopes[rows, None]
-            gradients[first:last] = np.add.reduceat(scaled, self.bounds[first:last] - self.bounds[first], axis=0)
-        return gradients
 
     def penalty_at(self, w: Array) -> Array:
         """penalty_i / 2 |w|^2 of every worker."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from scipy import sparse
 Array = NDArray[np.float64]
 BLOCK_BYTES = 1 << 18
 """Bytes of a block of rows in a dense product: what stays in a core's own cache while it is used."""
+BLOCK_ENTRIES = 1 << 16
+"""Stored entries of a block of sparse rows, 12 bytes each, and numbers of a block of dense ones."""
 NEARLY_DENSE = 0.24
 """Share of stored entries above which dense blocks beat a sparse product (measured; d^2 against 16 times entries^2)."""
 LARGE = 5_000_000
@@ -49,11 +52,46 @@ class Sandwich:
             return lambda bend: blocked(dense, bend)
         work = float(np.square(np.diff(X.indptr).astype(float)).sum())
         if "tabmat" in sys.modules or work > LARGE:
-            from tabmat import SparseMatrix
-
-            matrix = SparseMatrix(sparse.csc_array(X))
-            return lambda bend: np.asarray(matrix.sandwich(np.ascontiguousarray(bend)))
+            return tabmat_sandwich(X)
         return lambda bend: scipy_sandwich(X, bend)
+
+
+def tabmat_sandwich(X: Any) -> Callable[[Array], Array]:
+    """The product of a large sparse matrix: tabmat's, block by block of rows that stay in the cache."""
+    from tabmat import SparseMatrix
+
+    bounds = row_blocks(X)
+    blocks = [SparseMatrix(sparse.csc_array(rows_of(X, first, last))) for first, last in pairwise(bounds)]
+
+    def product(bend: Array) -> Array:
+        made = np.zeros((X.shape[1], X.shape[1]))
+        for block, (first, last) in zip(blocks, pairwise(bounds), strict=True):
+            made += block.sandwich(bend[first:last])
+        return made
+
+    return product
+
+
+def row_blocks(X: Any) -> list[int]:
+    """Where blocks of rows begin, and where the last one ends: each small enough for a core's own cache."""
+    n_rows = int(X.shape[0])
+    if sparse.issparse(X):
+        count = max(1, -(-int(X.nnz) // BLOCK_ENTRIES))
+        cuts = np.searchsorted(X.indptr, np.linspace(0, X.nnz, count + 1)[1:-1])
+        return [0, *np.unique(cuts[(cuts > 0) & (cuts < n_rows)]).tolist(), n_rows]
+    rows = max(8 * BLOCK_ENTRIES // (8 * int(X.shape[1])), 16)
+    return [*range(0, n_rows, rows), n_rows]
+
+
+def rows_of(X: Any, first: int, last: int) -> Any:
+    """Consecutive rows, in the memory of the whole."""
+    if not sparse.issparse(X):
+        return X[first:last]
+    start, end = X.indptr[first], X.indptr[last]
+    part = sparse.csr_matrix((last - first, X.shape[1]))
+    part.data, part.indices = X.data[start:end], X.indices[start:end]
+    part.indptr = X.indptr[first : last + 1] - start
+    return part
 
 
 def scipy_sandwich(X: Any, bend: Array) -> Array:

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from danl.errors import InputError, bad_argument
+from danl.kernels import rows_of
 from danl.spec import SpecValue, parse_spec, unknown_name
 
 Rows = NDArray[np.intp]
@@ -212,19 +213,10 @@ def _shards(
                 f"weights: all {len(rows)} rows of shard {name!r} have weight 0; every shard needs a row that "
                 "counts: drop the rows with weight 0, or use fewer workers or another seed"
             )
-        shards.append(Shard(_stretch(X, own), y[own], None if weights is None else weights[own], rows, name))
+        shards.append(
+            Shard(rows_of(X, own.start, own.stop), y[own], None if weights is None else weights[own], rows, name)
+        )
     return shards
-
-
-def _stretch(X: Any, rows: slice) -> Any:
-    """Consecutive rows, in the memory of the whole."""
-    if not sparse.issparse(X):
-        return X[rows]
-    first, last = X.indptr[rows.start], X.indptr[rows.stop]
-    part = sparse.csr_matrix((rows.stop - rows.start, X.shape[1]))
-    part.data, part.indices = X.data[first:last], X.indices[first:last]
-    part.indptr = X.indptr[rows.start : rows.stop + 1] - first
-    return part
 
 
 # --- the schemes: (y, workers, rng, options) -> one array of row numbers for each worker ---
