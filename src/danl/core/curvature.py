@@ -27,6 +27,10 @@ class Curvature:
         """[Pi]_mu^-1 gradient."""
         return np.asarray(self.vectors @ ((self.vectors.T @ gradient) / self.eigenvalues))
 
+    def times(self, vectors: Array) -> Array:
+        """Pi times vectors."""
+        return np.asarray(self.hessian @ vectors)
+
     def matrix(self) -> Array:
         """[Pi]_mu itself."""
         return np.asarray((self.vectors * self.eigenvalues) @ self.vectors.T)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from danl.core.aggregate import of_kind, trained_pairs
+from danl.core.carried import corrected, predicted_changes
 from danl.core.curvature import project
 from danl.core.memory import Memory
 from danl.core.messages import (
@@ -36,15 +37,16 @@ from danl.core.messages import (
     Exchange,
     GradientReply,
     GradientTask,
-    HessianTask,
     LossTask,
     Mask,
     Replies,
     Task,
     unpack,
 )
+from danl.core.structured import Curved
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Turn
+from danl.methods.curvature_task import whole_hessian_task, widened
 from danl.methods.masking import masked_tasks
 from danl.methods.safeguarded_state import (
     Gathered,
@@ -99,7 +101,7 @@ class Safeguarded:
         task: Task
         match state.ask:
             case "hessian":
-                task = HessianTask(exchange, trial, hessian_batch=state.hessian_batch)
+                task = self._curvature_task(state, setup, exchange)
             case "full":
                 task = GradientTask(exchange, trial)
             case _:
@@ -109,7 +111,7 @@ class Safeguarded:
         return Exchange(kind, {int(worker): task for worker in asked})
 
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> tuple[SafeguardedState, Info]:
-        after = self._absorb(state, replies, setup)
+        after = self._absorb(state, self._read(replies), setup)
         norm = after.exact_norm if after.exact_norm != state.exact_norm else np.nan
         return after, Info(objective=objective_of(after), exact_norm=norm)
 
@@ -125,6 +127,19 @@ class Safeguarded:
         if self._wanted(state, gathered).any():
             return replace(state, gathered=gathered)  # ask those missing again, for the same model
         return self._everyone_answered(replace(state, gathered=None), gathered, setup)
+
+    # What is asked of the curvature, and what is made of it.
+
+    def _curvature_task(self, state: SafeguardedState, setup: Setup, exchange: int) -> Task:
+        return whole_hessian_task(self.options, exchange, state.trial, hessian_batch=state.hessian_batch)
+
+    def _read(self, replies: Replies) -> Replies:
+        return widened(replies)
+
+    def _curvature(self, state: SafeguardedState, numbers: Array, weights: Array, setup: Setup) -> Curved | None:
+        """The curvature of the numbers the members sent, their weighted mean; None where they are not finite."""
+        hessian = unpack(numbers, setup.n_features)
+        return project(hessian, setup.floor(self.options.mu, weights)) if np.isfinite(hessian).all() else None
 
     # Who is there.
 
@@ -173,10 +188,10 @@ class Safeguarded:
             members = gathered.answered
             weights = shares_of(members, setup.weights)
             total = float(setup.weights[members].sum())
-            hessian = unpack(np.asarray(gathered.packed_hessian) / total, setup.n_features)
-            if not np.isfinite(hessian).all():
+            made = self._curvature(state, np.asarray(gathered.packed_hessian) / total, weights, setup)
+            if made is None:
                 return replace(state, status="diverged")
-            curvature = project(hessian, setup.floor(self.options.mu, weights))
+            curvature = made
             if not np.array_equal(members, state.members):
                 state = replace(state, members=members, weights=weights, exact_norm=np.inf)
             detour = max(state.detour - 1, 0)
@@ -240,8 +255,8 @@ class Safeguarded:
         The memory predicts every worker's change as  grad_i . step + (1/2) step^T Pi step; how far off that is for the
         workers that told is taken for how far off it is for all of them (a difference estimator: Cochran, 7.5).
         """
-        step, hessian = state.trial - state.base, known.curvature.hessian
-        predicted = known.memory.slopes(hessian, state.base, step, setup.regions) + 0.5 * float(step @ hessian @ step)
+        step = state.trial - state.base
+        predicted = predicted_changes(known.memory, known.curvature, state.base, step, setup.regions)
         measured = losses - state.losses
         heard = told(measured, state.members)
         error = 0.0
@@ -279,7 +294,7 @@ class Safeguarded:
         """The gradient at w that the memory makes up."""
         if self.options.memory == "raw":
             return known.memory.mean_all(state.weights)
-        return known.memory.corrected(state.weights, known.curvature.hessian, state.base, setup.regions)
+        return corrected(known.memory, state.weights, known.curvature, state.base, setup.regions)
 
     def _next(
         self,

@@ -8,10 +8,21 @@ from typing import Literal
 import numpy as np
 
 from danl.core.aggregate import hessian_sum
-from danl.core.curvature import Curvature
 from danl.core.memory import Memory
-from danl.core.messages import Array, GradientReply, HessianReply, Mask, Replies, Reply, ScoresReply, SmoothnessReply
+from danl.core.messages import (
+    Array,
+    CurvatureReply,
+    GradientReply,
+    HessianReply,
+    Mask,
+    Replies,
+    Reply,
+    ScoresReply,
+    SmoothnessReply,
+)
+from danl.core.structured import Curved
 from danl.methods.base import Status
+from danl.methods.curvature_task import curvature_sum
 from danl.regions import IntArray
 
 Ask = Literal["hessian", "gradient", "full", "loss"]
@@ -24,7 +35,7 @@ class Gathered:
     answered: Mask  # (N,)
     losses: Array  # (N,), nan where there is no answer
     gradients: Array  # (N, d), 0 where there is no answer
-    packed_hessian: Array | float = 0.0  # sum of weight_i times the packed Hessians so far
+    packed_hessian: Array | float = 0.0  # sum of weight_i times the packed Hessians so far, or parts of them
 
     @classmethod
     def nothing(cls, n_workers: int, d: int) -> Gathered:
@@ -36,12 +47,14 @@ class Gathered:
         for worker in sorted(replies.received):
             reply = replies.received[worker]
             answered[worker], losses[worker] = True, loss_of(reply)
-            if isinstance(reply, HessianReply):
+            if isinstance(reply, HessianReply | CurvatureReply):
                 gradients[worker] = reply.gradient
             elif isinstance(reply, GradientReply):
                 gradients[worker] = reply.fragment
         if any(isinstance(reply, HessianReply) for reply in replies.received.values()):
             packed = packed + hessian_sum(replies, weights, gradients.shape[1])
+        elif any(isinstance(reply, CurvatureReply) for reply in replies.received.values()):
+            packed = packed + curvature_sum(replies, weights)
         return Gathered(answered, losses, gradients, packed)
 
 
@@ -49,7 +62,7 @@ class Gathered:
 class Known:
     """What the server has learnt once Phase I is over."""
 
-    curvature: Curvature
+    curvature: Curved
     memory: Memory
     anchor: Array  # the newest accepted model whose loss every member told: where a run goes back to
     anchor_losses: Array  # (N,), nan for workers that were not members then
@@ -81,6 +94,23 @@ class Noise:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """What a run with structured curvature knows of its own progress (`danl.methods.structured`)."""
+
+    wait: int  # steps from one curvature exchange to the next, if progress is slow
+    length: float = 1.0  # of steps that are not exact: halved when one is refused, grown carefully when one is taken
+    point: Array | None = None  # the newest model whose whole gradient everyone sent
+    gradient: Array | None = None  # that gradient
+    weights: Array | None = None  # and what everyone counted in it
+    sketches: int = 0  # curvature exchanges so far
+    decrement: float = np.inf  # at the newest of them
+    rate: float = np.inf  # how the decrements shrank a step before it
+    slow: int = 0  # stretches of masked rounds in a row that were too slow
+    lowest: float = np.inf  # of the exact gradient's norms; halved at least from one to the next
+    idle: int = 0  # exact gradients since
+
+
+@dataclass(frozen=True)
 class SafeguardedState:
     """The model steps are taken from, what is being asked about the trial model, and what the server keeps."""
 
@@ -106,6 +136,7 @@ class SafeguardedState:
     detour: int = 0  # Newton steps to take before masked rounds are tried again
     round: int = 0  # masked rounds so far, the paper's t
     status: Status | None = None
+    pace: Pace | None = None  # with structured curvature
 
     @property
     def w(self) -> Array:
@@ -130,6 +161,11 @@ def ask_at(state: SafeguardedState, step: Step) -> SafeguardedState:
 def exchange_hessians(state: SafeguardedState) -> SafeguardedState:
     """Ask for Hessians at the accepted model itself and go on from there."""
     return replace(state, ask="hessian", step=None, trial=state.base, fresh=False)
+
+
+def ask_gradients(state: SafeguardedState) -> SafeguardedState:
+    """Ask for everyone's whole gradient at the accepted model itself and go on from there."""
+    return replace(state, ask="full", step=None, trial=state.base, fresh=False)
 
 
 def distrust(state: SafeguardedState) -> SafeguardedState:
