@@ -1,8 +1,8 @@
 """Tasks the server sends and replies the workers give: plain frozen records of arrays and numbers.
 
 Bytes are counted on these records (`payload_bytes`): 8 for every float64, 4 for a float32, the half of a symmetric
-Hessian with its diagonal, one bit per region for a mask (rounded up to a byte). The number of the exchange, the worker's number and
-whatever framing an engine adds are not counted.
+Hessian with its diagonal, one bit per region for a mask (rounded up to a byte). The number of the exchange, the
+worker's number, the number a sketch is drawn from and whatever framing an engine adds are not counted.
 """
 
 from __future__ import annotations

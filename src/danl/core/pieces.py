@@ -60,9 +60,7 @@ def diagonal(objective: LocalObjective, w: Array, rows: Array | None = None) -> 
     return np.asarray(parts.ravel() + objective.penalties)
 
 
-def blocks(
-    objective: LocalObjective, w: Array, groups: list[IntArray], rows: Array | None = None
-) -> Iterator[Array]:
+def blocks(objective: LocalObjective, w: Array, groups: list[IntArray], rows: Array | None = None) -> Iterator[Array]:
     """The blocks of the Hessian on groups of coordinates, (len, len) each."""
     X, bends = _bends(objective, w, rows)
     X = X.tocsc() if sparse.issparse(X) else X

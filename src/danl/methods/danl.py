@@ -27,7 +27,9 @@ from danl.methods.safeguarded import Safeguarded
 from danl.methods.structured import Structured
 from danl.regions import Regions
 
-CURVATURES = "'adaptive' or 'full', 'block', 'lowrank:50' (or another number), 'diag', 'once' or a whole number of rounds >= 1"
+CURVATURES = (
+    "'adaptive' or 'full', 'block', 'lowrank:50' (or another number), 'diag', 'once' or a whole number of rounds >= 1"
+)
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,7 @@ class DANL:
     def _loop(self) -> Any:
         if self.curvature == "once":
             return Algorithm1(self)
-        structure = self.structure
-        return Safeguarded(self) if structure.kind == "full" else Structured(self, structure)
+        return Safeguarded(self) if self.structure.kind == "full" else Structured(self)
 
     def begin(self, setup: Setup) -> Any:
         return self._loop.begin(setup)

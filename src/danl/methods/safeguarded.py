@@ -267,6 +267,10 @@ class Safeguarded:
 
     # What to do where it is not low enough.
 
+    def _look_again(self, state: SafeguardedState) -> SafeguardedState:
+        """Ask everyone about the accepted model itself."""
+        return exchange_hessians(state)
+
     def _refuse(self, state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
         """A shorter step where the curvature is that of w; else exchange it there, or at the anchor if all told."""
         if not (state.fresh and state.step is not None):
@@ -285,7 +289,7 @@ class Safeguarded:
         noise = replace(noise, refusals=noise.refusals + 1, length=noise.length / 2)
         state = back_to_anchor(replace(state, noise=noise), known, losses)
         if noise.refusals >= NOISY_REFUSALS and not noise.at_floor:
-            return exchange_hessians(replace(state, noise=replace(noise, refusals=0)))
+            return self._look_again(replace(state, noise=replace(noise, refusals=0)))
         return self._next(state, known, self._estimate(state, known, setup), setup)
 
     # Where to go next.

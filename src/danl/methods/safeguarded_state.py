@@ -94,17 +94,49 @@ class Noise:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """Everyone's whole gradient at a model, and what everyone counted in it."""
+
+    model: Array
+    gradient: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Masked rounds since everyone's whole gradient was known, and what they gained; nan where not everyone told."""
+
+    objective: float  # the newest
+    whole: float = np.nan  # what the step from that gradient gained
+    begin: float = np.nan  # the objective where the stretch begins: after that step, and every few rounds again
+    rounds: int = -1  # since then
+    number: int = 0  # of the stretch
+
+    def after(self, objective: float) -> Stretch:
+        """One round more; the first one tells what the step from the whole gradient gained."""
+        if self.rounds < 0:
+            return Stretch(objective, whole=self.objective - objective, begin=objective, rounds=0)
+        return replace(self, objective=objective, rounds=self.rounds + 1)
+
+    def next(self) -> Stretch:
+        return replace(self, begin=self.objective, rounds=0, number=self.number + 1)
+
+    @property
+    def gained(self) -> float:
+        return self.begin - self.objective
+
+
+@dataclass(frozen=True)
 class Pace:
     """What a run with structured curvature knows of its own progress (`danl.methods.structured`)."""
 
     wait: int  # steps from one curvature exchange to the next, if progress is slow
     length: float = 1.0  # of steps that are not exact: halved when one is refused, grown carefully when one is taken
-    point: Array | None = None  # the newest model whose whole gradient everyone sent
-    gradient: Array | None = None  # that gradient
-    weights: Array | None = None  # and what everyone counted in it
+    seen: Seen | None = None  # the newest whole gradient that everyone sent
     sketches: int = 0  # curvature exchanges so far
     decrement: float = np.inf  # at the newest of them
     rate: float = np.inf  # how the decrements shrank a step before it
+    stretch: Stretch = Stretch(np.nan)  # since that gradient
     slow: int = 0  # stretches of masked rounds in a row that were too slow
     lowest: float = np.inf  # of the exact gradient's norms; halved at least from one to the next
     idle: int = 0  # exact gradients since
