@@ -1,6 +1,7 @@
 """What the gradient memory makes of a curvature that is not a whole matrix; the whole one it takes by itself.
 
-The formulas are those of `danl.core.memory`, with products Pi v in place of rows and columns of Pi.
+The formulas are those of `danl.core.memory`, with one product Pi (w - v) for every model v that some fragment refers to
+in place of rows and columns of Pi.
 """
 
 from __future__ import annotations
@@ -18,15 +19,10 @@ def corrected(memory: Memory, weights: Array, curvature: Curved, w: Array, regio
     """The gradient at w that the fragments and the curvature between their models and w make up."""
     if isinstance(curvature, Curvature):
         return memory.corrected(weights, curvature.hessian, w, regions)
-    gradient = memory.mean_all(weights)
-    offsets = memory.mean_offsets(weights, w)  # (Q, d)
-    moved = np.flatnonzero(offsets.any(axis=1))
-    if moved.size:
-        bent = curvature.times(offsets[moved].T)  # (d, moved)
-        for column, q in enumerate(moved):
-            own = regions.indices(int(q))
-            gradient[own] += bent[own, column]
-    return gradient
+    numbers, bent = _bent(memory, curvature, w)
+    shares = np.einsum("i,iqr->qr", weights, memory.stamps[:, :, None] == numbers)  # (Q, R)
+    carried = np.einsum("dr,dr->d", shares[regions.of_feature], bent)
+    return np.asarray(memory.mean_all(weights) + carried)
 
 
 def predicted_changes(memory: Memory, curvature: Curved, w: Array, step: Array, regions: Regions) -> Array:
@@ -34,11 +30,15 @@ def predicted_changes(memory: Memory, curvature: Curved, w: Array, step: Array, 
     if isinstance(curvature, Curvature):
         hessian = curvature.hessian
         return memory.slopes(hessian, w, step, regions) + 0.5 * float(step @ hessian @ step)
-    parts = np.where(regions.of_feature == np.arange(regions.n_regions)[:, None], step, 0.0)  # (Q, d)
-    bent = curvature.times(parts.T).T
-    numbers = {number: row for row, number in enumerate(memory.models)}
-    at_models = np.stack(list(memory.models.values())) @ bent.T  # (R, Q)
-    rows = np.vectorize(numbers.__getitem__, otypes=[np.intp])(memory.stamps)  # (N, Q)
-    carried = bent @ w - at_models[rows, np.arange(regions.n_regions)]  # (N, Q)
-    slopes = memory.fragments @ step + carried.sum(axis=1)
-    return np.asarray(slopes + 0.5 * float(step @ bent.sum(axis=0)))
+    numbers, bent = _bent(memory, curvature, w)
+    count, of_feature = regions.n_regions, regions.of_feature
+    slopes = np.stack([np.bincount(of_feature, step * column, minlength=count) for column in bent.T])  # (R, Q)
+    which = np.searchsorted(numbers, memory.stamps)  # (N, Q)
+    carried = slopes[which, np.arange(count)].sum(axis=1)
+    return np.asarray(memory.fragments @ step + carried + 0.5 * float(step @ curvature.times(step)))
+
+
+def _bent(memory: Memory, curvature: Curved, w: Array) -> tuple[Array, Array]:
+    """The numbers of the models behind the fragments, in order, and Pi (w - v) of each: (R,) and (d, R)."""
+    numbers = np.array(sorted(memory.models))
+    return numbers, curvature.times(np.column_stack([w - memory.models[int(number)] for number in numbers]))

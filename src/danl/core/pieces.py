@@ -12,7 +12,7 @@ each plus the penalty on the coordinates that have one. `times` is of the data's
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,7 @@ def piece(objective: LocalObjective, task: CurvatureTask, regions: Regions, rows
             case "full":
                 return pack(objective.hessian(w, rows))
             case "block":
-                groups = [regions.indices(q) for q in range(regions.n_regions)]
-                return np.concatenate([pack(block) for block in blocks(objective, w, groups, rows)])
+                return blocks(objective, w, regions, rows)
             case "diag":
                 return diagonal(objective, w, rows)
             case "lowrank":
@@ -60,24 +59,29 @@ def diagonal(objective: LocalObjective, w: Array, rows: Array | None = None) -> 
     return np.asarray(parts.ravel() + objective.penalties)
 
 
-def blocks(objective: LocalObjective, w: Array, groups: list[IntArray], rows: Array | None = None) -> Iterator[Array]:
-    """The blocks of the Hessian on groups of coordinates, (len, len) each."""
+def blocks(objective: LocalObjective, w: Array, regions: Regions, rows: Array | None = None) -> Array:
+    """The blocks of the Hessian, one for every region, packed one after the other."""
     X, bends = _bends(objective, w, rows)
-    X = X.tocsc() if sparse.issparse(X) else X
-    penalties = np.broadcast_to(objective.penalties, w.shape)
-    columns = objective.layout.columns
-    for group in groups:
-        block = np.zeros((group.size, group.size))
-        output, column = np.divmod(group, columns)
-        places = {int(k): np.flatnonzero(output == k) for k in np.unique(output)}
-        parts = {k: _columns(objective, X, column[own]) for k, own in places.items()}
+    places = _Places.of(regions)
+    packed = np.zeros(places.total)
+    if sparse.issparse(X):
+        parts, row_of = _cut_apart(objective, X, regions)
         for k, m, bend in bends:
-            if k in places and m in places:
-                part = _between(parts[k], bend, parts[m])
-                block[np.ix_(places[k], places[m])] = part
-                block[np.ix_(places[m], places[k])] = part.T
-        block[np.diag_indices_from(block)] += penalties[group]
-        yield block
+            product = (parts[k].T @ sparse.diags(bend[row_of]) @ parts[m]).tocoo()
+            upper = product.row <= product.col
+            packed[places.of_pairs(product.row[upper], product.col[upper])] = product.data[upper]
+    else:
+        A = np.hstack([X, np.ones((len(X), 1))]) if objective.intercept else X
+        for q in range(regions.n_regions):
+            output, column = np.divmod(regions.indices(q), objective.layout.columns)
+            block = np.zeros((output.size, output.size))
+            for k, m, bend in bends:
+                part = A[:, column[output == k]].T @ (A[:, column[output == m]] * bend[:, None])
+                block[np.ix_(output == k, output == m)] = part  # pairs k <= m: what is packed of it
+            packed[places.start[q] : places.start[q + 1]] = pack(block)
+    every = np.arange(w.size)
+    packed[places.of_pairs(every, every)] += objective.penalties
+    return packed
 
 
 def times(objective: LocalObjective, w: Array, V: Array, rows: Array | None = None) -> Array:
@@ -119,19 +123,49 @@ def _margins(objective: LocalObjective, X: Any, V: Array) -> Array:
     return np.asarray(X @ V[:n] + V[n:].sum(axis=0))
 
 
-def _columns(objective: LocalObjective, X: Any, which: IntArray) -> Any:
-    """Columns of A = (X 1), in increasing order: the ones are the last."""
-    n = objective.layout.n_features
-    if which.size == 0 or which[-1] < n:
-        return X[:, which]
-    ones = np.ones((X.shape[0], 1))
-    if sparse.issparse(X):
-        return sparse.hstack([X[:, which[:-1]], ones], format="csc")
-    return np.hstack([X[:, which[:-1]], ones])
+@dataclass(frozen=True)
+class _Places:
+    """Where the entries of the blocks are among the packed numbers."""
+
+    of_feature: IntArray
+    sizes: IntArray
+    start: IntArray  # (Q + 1,): of each block
+    inside: IntArray  # (d,): the place of a coordinate in its region
+
+    @classmethod
+    def of(cls, regions: Regions) -> _Places:
+        sizes = regions.sizes
+        inside = np.empty(regions.n_features, dtype=np.int64)
+        for q in range(regions.n_regions):
+            inside[regions.indices(q)] = np.arange(sizes[q])
+        start = np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)])
+        return cls(regions.of_feature, sizes, start, inside)
+
+    @property
+    def total(self) -> int:
+        return int(self.start[-1])
+
+    def of_pairs(self, row: IntArray, column: IntArray) -> IntArray:
+        """The place of entries (row, column), row <= column, both in one region."""
+        q, i, j = self.of_feature[row], self.inside[row], self.inside[column]
+        return np.asarray(self.start[q] + i * self.sizes[q] - i * (i - 1) // 2 + (j - i))
 
 
-def _between(left: Any, bend: Array, right: Any) -> Array:
-    """left^T diag(bend) right, dense."""
-    if sparse.issparse(left):
-        return np.asarray((left.T @ right.multiply(bend[:, None]).tocsc()).toarray())
-    return np.asarray(left.T @ (right * bend[:, None]))
+def _cut_apart(objective: LocalObjective, X: Any, regions: Regions) -> tuple[list[Any], IntArray]:
+    """A for every output, on the coordinates of w, its rows cut into one for every region; and whose rows they are.
+
+    Rows of different regions have no entry in common, so that products of the columns are those of blocks only.
+    """
+    layout, entries = objective.layout, X.tocoo()
+    row, column, value = entries.row, entries.col, entries.data
+    if objective.intercept:
+        every = np.arange(X.shape[0])
+        row, column = np.append(row, every), np.append(column, np.full(every.size, layout.n_features))
+        value = np.append(value, np.ones(every.size))
+    columns = [k * layout.columns + column.astype(np.int64) for k in range(layout.n_outputs)]
+    pieces = [row.astype(np.int64) * regions.n_regions + regions.of_feature[own] for own in columns]
+    there, number = np.unique(np.concatenate(pieces), return_inverse=True)
+    shape = (there.size, layout.size)
+    cut = np.split(number, layout.n_outputs)
+    parts = [sparse.csr_array((value, (new, own)), shape=shape) for new, own in zip(cut, columns, strict=True)]
+    return parts, there // regions.n_regions
