@@ -63,8 +63,7 @@ def numbers_fault(
         case "lowrank":
             fault = _diagonal_fault(numbers[:d], penalties, slack)
             omega = sketch_matrix(task.sketch, d, structure.columns(d))
-            trace = max(float((numbers[:d] - penalties).sum()), 0.0)
-            return fault or _sketch_fault(numbers[d:].reshape(omega.shape), omega, trace, slack)
+            return fault or _sketch_fault(numbers[d:].reshape(omega.shape), omega, numbers[:d], penalties, slack)
 
 
 def _diagonal_fault(diagonal: Array, penalties: Array, slack: float) -> str | None:
@@ -75,12 +74,13 @@ def _diagonal_fault(diagonal: Array, penalties: Array, slack: float) -> str | No
     return None
 
 
-def _sketch_fault(sketch: Array, omega: Array, trace: float, slack: float) -> str | None:
+def _sketch_fault(sketch: Array, omega: Array, diagonal: Array, penalties: Array, slack: float) -> str | None:
     if sketch.shape[1] == 0:
         return None
+    trace = max(float((diagonal - penalties).sum()), 0.0)
+    room = slack * max(float(np.abs(diagonal).sum()), float(np.finfo(float).tiny))  # the penalty is rounded, too
     widths = np.linalg.norm(omega, axis=0)
-    room = slack * max(trace, float(np.finfo(float).tiny))
-    if (np.linalg.norm(sketch, axis=0) > (trace + room) * widths * (1 + slack)).any():
+    if (np.linalg.norm(sketch, axis=0) > (trace + room) * widths).any():
         return "its sketch is larger than its diagonal allows"
     core = (omega / widths).T @ (sketch / widths)  # entries of a matrix no larger than the trace
     if (np.abs(core - core.T) > room).any():
