@@ -32,13 +32,14 @@ from danl.core.curvature import Curvature
 from danl.core.memory import Memory
 from danl.core.messages import Failure
 from danl.core.secant import Secant
+from danl.core.structured import Blocks, Diagonal, LowRank, QuasiNewton
 from danl.errors import InputError, bad_argument
 from danl.history import History, Row
 from danl.methods.algorithm1 import Algorithm1State
 from danl.methods.descent import DescentState
 from danl.methods.fedavg import FedAvgState
 from danl.methods.newton import NewtonState
-from danl.methods.safeguarded_state import Gathered, Known, Noise, SafeguardedState, Step
+from danl.methods.safeguarded_state import Gathered, Known, Noise, Pace, SafeguardedState, Seen, Step, Stretch
 from danl.policies import MaskRecord
 
 MAGIC = "danl-checkpoint"
@@ -48,19 +49,26 @@ CLASSES: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         Algorithm1State,
+        Blocks,
         Curvature,
         DescentState,
+        Diagonal,
         Failure,
         FedAvgState,
         Gathered,
         Known,
+        LowRank,
         MaskRecord,
         Memory,
         NewtonState,
         Noise,
+        Pace,
+        QuasiNewton,
         SafeguardedState,
         Secant,
+        Seen,
         Step,
+        Stretch,
     )
 }
 """What may be in a checkpoint. A method of your own adds its state's class here."""

@@ -25,7 +25,7 @@ from danl.problem import Problem, RemoteProblem
 from danl.regions import Regions
 from danl.result import Reference, Result
 from danl.resume import Keeper, fingerprint, make_checkpoints, take_up
-from danl.warn import SEPARATED, separated, warn, warn_if_too_large
+from danl.warn import SEPARATED, refuse_if_too_large, separated, warn
 
 DEFAULT_METHOD = "danl"
 START_ROUNDS = 1_000_000
@@ -101,7 +101,7 @@ def solve(
         if isinstance(problem, RemoteProblem):
             problem, monitor = problem.described(made_engine.connect(problem)), False
         run = _prepare(problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards)
-        warn_if_too_large(problem.n_coefficients)
+        refuse_if_too_large(run.method, run.setup.regions)
         checkpoints = make_checkpoints(checkpoint, resume)
         mark = "" if checkpoints is None else fingerprint(run, w0)
         taken = None if resume is None else take_up(resume, mark)

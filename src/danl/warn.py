@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from typing import Any
 
 import numpy as np
 
-from danl.errors import DanlWarning
+from danl.errors import DanlWarning, InputError
 from danl.objectives import Array, Logistic, Multinomial
 from danl.problem import Problem, RemoteProblem
+from danl.regions import Regions
 
 
 def warn(message: str) -> None:
@@ -18,13 +20,20 @@ def warn(message: str) -> None:
     warnings.warn(message, DanlWarning, stacklevel=4)  # whoever called danl.solve, as near as may be
 
 
-def warn_if_too_large(n_coefficients: int) -> None:
-    """A dense Hessian takes 8 d^2 bytes: say so where that is more than half of the machine's memory."""
-    memory, needed = total_memory(), 8 * n_coefficients**2
+def refuse_if_too_large(method: Any, regions: Regions) -> None:
+    """Refuse curvature of more than half of the machine's memory: 8 d^2 bytes for methods with whole Hessians.
+
+    A method says how many numbers it holds (`curvature_numbers`); one that does not has nothing to be refused.
+    """
+    d, memory = regions.n_features, total_memory()
+    numbers = getattr(method, "curvature_numbers", None)
+    needed = 0 if numbers is None else 8 * numbers(regions)
     if memory is not None and needed > memory / 2:
-        warn(
-            f"{n_coefficients} coefficients make a Hessian of {needed / 1e9:.1f} GB, more than half of this machine's "
-            f"{memory / 1e9:.1f} GB; use fewer features, method='gd' or method='fedavg'"
+        what = "a Hessian" if needed == 8 * d**2 else "curvature"
+        raise InputError(
+            f"method={method.name!r}: {d} coefficients make {what} of {needed / 1e9:.1f} GB, more than half of this "
+            f"machine's {memory / 1e9:.1f} GB; use method='danl' with curvature='lowrank:50', 'diag' or, with many "
+            "regions, 'block', or method='gd' or 'fedavg'"
         )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from danl.core.messages import (
     Array,
+    CurvatureReply,
     GradientReply,
     HessianReply,
     LossReply,
@@ -114,6 +115,6 @@ def trained_pairs(replies: Replies, n_workers: int, n_regions: int) -> Mask:
         match reply:
             case GradientReply(mask=mask) if mask is not None:
                 masks[worker] = mask
-            case HessianReply() | GradientReply() | ModelReply():
+            case HessianReply() | CurvatureReply() | GradientReply() | ModelReply():
                 masks[worker] = True
     return masks

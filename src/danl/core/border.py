@@ -7,7 +7,7 @@ A worker may be broken or hostile. Each reply is held against the task it answer
     mask        the mask that was planned, or Q booleans where the worker chooses
     finite      gradients, Hessians, models and constants; a loss may be +inf only where the loss can overflow
     curvature   H_i without its penalty has no negative direction: diagonal, 2 x 2 minors, and up to CHOLESKY_LIMIT
-                coefficients a Cholesky factorisation
+                coefficients a Cholesky factorisation; what is asked of parts of it is in `danl.core.border_parts`
 
 The wire carries half of a symmetric matrix, so an asymmetric Hessian cannot be sent. A worker that breaks a rule is
 quarantined: named, not asked again, and the run goes on as if it had left. A reply for another exchange is only
@@ -24,8 +24,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg.lapack import dpptrf
 
+from danl.core.border_parts import numbers_fault
 from danl.core.messages import (
     Array,
+    CurvatureReply,
+    CurvatureTask,
     Exchange,
     Failure,
     GradientReply,
@@ -53,6 +56,7 @@ from danl.regions import Regions
 
 ANSWERS: Mapping[type, type] = {
     HessianTask: HessianReply,
+    CurvatureTask: CurvatureReply,
     GradientTask: GradientReply,
     LossTask: LossReply,
     LocalStepsTask: ModelReply,
@@ -206,7 +210,7 @@ class Border:
                 fault = self._mask_fault(task, mask)
                 size = d if mask is None or fault else int(self.regions.coordinates(mask).size)
                 vectors = {"gradient": (fragment, size)}
-            case HessianReply(gradient=gradient):
+            case HessianReply(gradient=gradient) | CurvatureReply(gradient=gradient):
                 fault, vectors = None, {"gradient": (gradient, d)}
             case ScoresReply(packed_scores=packed):
                 return packed_fault(packed, np.zeros(d), excused=blown_up, blown_up=blown_up)
@@ -223,6 +227,9 @@ class Border:
             # None: it was added up, and looked at, on the way
             penalties = self.penalties[worker] * self.penalised
             fault = packed_fault(reply.packed_hessian, penalties, excused=excused, blown_up=blown_up)
+        if fault is None and isinstance(reply, CurvatureReply) and isinstance(task, CurvatureTask):
+            penalties, look = self.penalties[worker] * self.penalised, {"excused": excused, "blown_up": blown_up}
+            fault = numbers_fault(task, reply.numbers, penalties, self.regions, hessian_fault, **look)
         return fault
 
     def _mask_fault(self, task: GradientTask, mask: object) -> str | None:
@@ -257,12 +264,12 @@ def packed_fault(packed: object, penalties: Array, *, excused: bool, blown_up: b
     return fault
 
 
-def hessian_fault(packed: Array, penalties: Array) -> str | None:
+def hessian_fault(packed: Array, penalties: Array, rounding: float = CURVATURE_ROUNDING) -> str | None:
     """Whether H - diag(penalties) has a negative direction, as far as it is looked for."""
     d = penalties.size
     if not np.isfinite(packed).all():
         return None  # with a loss that overflows, at a wild model: the loss tells
-    slack = CURVATURE_ROUNDING * max(float(np.abs(packed).max(initial=0.0)), np.finfo(float).tiny)
+    slack = rounding * max(float(np.abs(packed).max(initial=0.0)), np.finfo(float).tiny)
     if d <= PACKED_LIMIT and _is_definite(packed, d, slack - penalties):
         return None  # H - diag(penalties) + slack I is definite: none of what follows can be wrong
     hessian = unpack(packed, d)
@@ -332,7 +339,7 @@ def _clipped(replies: Replies, clip: float) -> Replies:
 
 def _gradient_of(reply: Reply) -> Array | None:
     match reply:
-        case GradientReply(fragment=gradient) | HessianReply(gradient=gradient):
+        case GradientReply(fragment=gradient) | HessianReply(gradient=gradient) | CurvatureReply(gradient=gradient):
             return gradient
     return None
 
@@ -341,7 +348,7 @@ def _scaled(reply: Reply, share: float) -> Reply:
     match reply:
         case GradientReply(fragment=fragment):
             return replace(reply, fragment=share * fragment)
-        case HessianReply(gradient=gradient):
+        case HessianReply(gradient=gradient) | CurvatureReply(gradient=gradient):
             return replace(reply, gradient=share * gradient)
     return reply
 

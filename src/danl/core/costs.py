@@ -2,7 +2,8 @@
 
 Work is counted in passes over a row: a gradient on a share of the coordinates costs that share of a pass, a loss half a
 pass (the margins without the way back), a Hessian one pass for the gradient and one more for every stored entry of the
-row (its outer product).
+row (its outer product). A part of it costs: blocks, their share of the outer products; a diagonal or a sketch, a pass
+for every number it has of a coefficient.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy as np
 
 from danl.core.messages import (
     Array,
+    CurvatureReply,
+    CurvatureTask,
     Exchange,
     GradientReply,
     GradientTask,
@@ -101,6 +104,11 @@ def work_rows(task: Task, reply: Reply, rows: int, entries_per_row: float, d: in
             return sampled(size) * reply.fragment.size / d + beyond / 2
         case HessianTask(batch_size=size, hessian_batch=hessian_size):
             return sampled(size) + sampled(hessian_size) * entries_per_row
+        case CurvatureTask(kind=kind, batch_size=size, hessian_batch=hessian_size):
+            assert isinstance(reply, CurvatureReply)
+            share = reply.numbers.size / packed_size(d)
+            passes = share * entries_per_row if kind in ("full", "block") else reply.numbers.size / d
+            return sampled(size) + sampled(hessian_size) * passes
         case ScoresTask():
             return rows * (1 + entries_per_row)
         case LossTask():

@@ -41,6 +41,10 @@ class Curvature:
         step = np.asarray(self.vectors @ ((self.vectors.T @ gradient) / self.eigenvalues))
         return step if self.scale is None else self.scale * step
 
+    def times(self, vectors: Array) -> Array:
+        """Pi times vectors."""
+        return np.asarray(self.hessian @ vectors)
+
     def matrix(self) -> Array:
         """[Pi]_mu itself."""
         if self.vectors is None or self.eigenvalues is None:

@@ -1,8 +1,8 @@
 """Tasks the server sends and replies the workers give: plain frozen records of arrays and numbers.
 
-Bytes are counted on these records (`payload_bytes`): 8 for every float64, the half of a symmetric Hessian with its
-diagonal, one bit per region for a mask (rounded up to a byte). The number of the exchange, the worker's number and
-whatever framing an engine adds are not counted.
+Bytes are counted on these records (`payload_bytes`): 8 for every float64, 4 for a float32, the half of a symmetric
+Hessian with its diagonal, one bit per region for a mask (rounded up to a byte). The number of the exchange, the
+worker's number, the number a sketch is drawn from and whatever framing an engine adds are not counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Array32 = NDArray[np.float32]
 Mask = NDArray[np.bool_]
+CurvatureKind = Literal["full", "block", "lowrank", "diag"]
+Dtype = Literal["float64", "float32"]
 Submodel = Literal["pruned", "full"]
 FailureKind = Literal["timeout", "died", "refused", "invalid", "error"]
 FOR_GOOD = ("refused", "invalid")
@@ -33,6 +36,23 @@ class HessianTask:
     w: Array
     batch_size: int | None = None
     hessian_batch: int | None = None
+
+
+@dataclass(frozen=True)
+class CurvatureTask:
+    """Send gradient and loss at w, and a part of the Hessian (`danl.core.structure`), as float64 or float32 numbers.
+
+    `sketch` is the number that the random matrix of a sketch is drawn from, the same for all workers.
+    """
+
+    exchange: int
+    w: Array
+    kind: CurvatureKind
+    rank: int = 0
+    sketch: int = 0
+    batch_size: int | None = None
+    hessian_batch: int | None = None
+    dtype: Dtype = "float64"
 
 
 @dataclass(frozen=True)
@@ -88,7 +108,7 @@ class SmoothnessTask:
     exchange: int
 
 
-Task = HessianTask | GradientTask | LossTask | LocalStepsTask | ScoresTask | SmoothnessTask
+Task = HessianTask | CurvatureTask | GradientTask | LossTask | LocalStepsTask | ScoresTask | SmoothnessTask
 
 
 # Replies: from one worker to the server.
@@ -105,6 +125,17 @@ class HessianReply:
     exchange: int
     gradient: Array
     packed_hessian: Array | None
+    loss: float
+
+
+@dataclass(frozen=True)
+class CurvatureReply:
+    """Gradient and loss at w, and the numbers of the part of the Hessian that was asked for."""
+
+    worker: int
+    exchange: int
+    gradient: Array
+    numbers: Array | Array32
     loss: float
 
 
@@ -156,7 +187,7 @@ class SmoothnessReply:
     smoothness: float
 
 
-Reply = HessianReply | GradientReply | LossReply | ModelReply | ScoresReply | SmoothnessReply
+Reply = HessianReply | CurvatureReply | GradientReply | LossReply | ModelReply | ScoresReply | SmoothnessReply
 
 
 @dataclass(frozen=True)
@@ -229,7 +260,7 @@ def unpack(packed: Array, d: int) -> Array:
 def payload_bytes(message: Task | Reply) -> int:
     """What a task or a reply weighs on the wire, by the rules at the top of this file."""
     match message:
-        case HessianTask(w=w) | LossTask(w=w) | LocalStepsTask(w=w) | ScoresTask(w=w):
+        case HessianTask(w=w) | CurvatureTask(w=w) | LossTask(w=w) | LocalStepsTask(w=w) | ScoresTask(w=w):
             return w.nbytes
         case GradientTask(w=w, mask=mask):
             return w.nbytes + mask_bytes(mask)
@@ -237,6 +268,8 @@ def payload_bytes(message: Task | Reply) -> int:
             return 0
         case HessianReply(gradient=gradient):  # the same where its Hessian was added up on the way
             return gradient.nbytes + 8 * packed_size(gradient.size) + 8
+        case CurvatureReply(gradient=gradient, numbers=numbers):
+            return gradient.nbytes + numbers.nbytes + 8
         case GradientReply(mask=mask, fragment=fragment):
             return fragment.nbytes + mask_bytes(mask) + 8
         case ModelReply(w=w):

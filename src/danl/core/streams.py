@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, PLANNED_MASKS, WORKER_MASK = range(5)
+GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, PLANNED_MASKS, WORKER_MASK, SKETCH = range(6)
 
 
 def stream(seed: int, purpose: int, *key: int) -> np.random.Generator:

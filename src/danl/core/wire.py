@@ -23,6 +23,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from danl.core.messages import (
+    CurvatureReply,
+    CurvatureTask,
     Failure,
     GradientReply,
     GradientTask,
@@ -49,12 +51,14 @@ TYPES = {
     kind.__name__: kind
     for kind in (
         HessianTask,
+        CurvatureTask,
         GradientTask,
         LossTask,
         LocalStepsTask,
         ScoresTask,
         SmoothnessTask,
         HessianReply,
+        CurvatureReply,
         GradientReply,
         LossReply,
         ModelReply,
@@ -63,7 +67,8 @@ TYPES = {
         Failure,
     )
 }
-DTYPES = {np.float64: "<f8", np.bool_: "|b1"}
+DTYPES = {np.float64: "<f8", np.float32: "<f4", np.bool_: "|b1"}
+NATIVE = {code: native for native, code in DTYPES.items()}
 Message = Task | Reply | Failure
 
 
@@ -76,7 +81,7 @@ class _Field:
     """What a field may hold."""
 
     name: str
-    array: str | None = None  # dtype of an array field
+    arrays: tuple[str, ...] = ()  # dtypes an array field may have
     scalar: type | None = None
     words: tuple[str, ...] = ()  # the values of a Literal
     optional: bool = False
@@ -90,9 +95,12 @@ def encode(message: Message) -> bytes:
     kind: type = type(message)
     for field in _fields(kind):
         value = getattr(message, field.name)
-        if field.array is not None and value is not None:
-            data = np.ascontiguousarray(value).astype(field.array, copy=False)
-            arrays.append((field.name, field.array, data.size))
+        if field.arrays and value is not None:
+            data = np.ascontiguousarray(value)
+            dtype = DTYPES.get(data.dtype.type, "")
+            dtype = dtype if dtype in field.arrays else field.arrays[0]
+            data = data.astype(dtype, copy=False)
+            arrays.append((field.name, dtype, data.size))
             parts.append(data.tobytes())
         elif isinstance(value, float | np.floating):
             scalars[field.name] = float(value).hex()
@@ -149,19 +157,18 @@ def _arrays(kind: type, entries: list[Any], data: bytes, offset: int) -> dict[st
             raise WireError("an array must be given as field, dtype and length")
         name, dtype, count = entry
         field = by_name.get(name)
-        if field is None or field.array is None or name in values:
+        if field is None or not field.arrays or name in values:
             raise WireError(f"{kind.__name__} has no array {name[:40]!r}, or has it once")
-        if dtype != field.array:
-            raise WireError(f"{name} must be {field.array}, this is {str(dtype)[:20]!r}")
+        if dtype not in field.arrays:
+            raise WireError(f"{name} must be {' or '.join(field.arrays)}, this is {str(dtype)[:20]!r}")
         if not _whole(count) or count < 0 or count > len(data):
             raise WireError(f"the length of {name} is no length")
-        end = offset + count * np.dtype(field.array).itemsize
+        end = offset + count * np.dtype(dtype).itemsize
         if end > len(data):
             raise WireError(f"{name} is cut off")
-        if field.array == "|b1" and not set(data[offset:end]) <= {0, 1}:
+        if dtype == "|b1" and not set(data[offset:end]) <= {0, 1}:
             raise WireError(f"{name} must be bytes of 0 and 1")
-        native = np.bool_ if field.array == "|b1" else np.float64
-        values[name] = np.frombuffer(data[offset:end], dtype=field.array).astype(native)
+        values[name] = np.frombuffer(data[offset:end], dtype=dtype).astype(NATIVE[dtype])
         offset = end
     if offset != len(data):
         raise WireError(f"{len(data) - offset} bytes are left over")
@@ -204,10 +211,11 @@ def _fields(kind: type) -> tuple[_Field, ...]:
 def _field(name: str, hint: Any) -> _Field:
     choices = [hint] if get_origin(hint) in (None, Literal, np.ndarray) else list(get_args(hint))
     optional = NoneType in choices
-    (main,) = [choice for choice in choices if choice is not NoneType]
+    mains = [choice for choice in choices if choice is not NoneType]
+    if all(get_origin(main) is np.ndarray for main in mains):
+        dtypes = [get_args(get_args(main)[1])[0] for main in mains]
+        return _Field(name, arrays=tuple(DTYPES[dtype] for dtype in dtypes), optional=optional)
+    (main,) = mains
     if get_origin(main) is Literal:
         return _Field(name, words=get_args(main), optional=optional)
-    if get_origin(main) is np.ndarray:
-        (dtype,) = get_args(get_args(main)[1])
-        return _Field(name, array=DTYPES[dtype], optional=optional)
     return _Field(name, scalar=main, optional=optional)

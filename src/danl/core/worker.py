@@ -12,6 +12,8 @@ import numpy as np
 
 from danl.core.messages import (
     Array,
+    CurvatureReply,
+    CurvatureTask,
     GradientReply,
     GradientTask,
     HessianReply,
@@ -29,6 +31,7 @@ from danl.core.messages import (
     Task,
     pack,
 )
+from danl.core.pieces import piece
 from danl.core.streams import GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, WORKER_MASK, stream
 from danl.local import LocalObjective
 from danl.policies.base import WorkerPolicy
@@ -52,6 +55,8 @@ class Worker:
                 return self._masked_gradient(task)
             case HessianTask():
                 return self._hessian(task)
+            case CurvatureTask():
+                return self._curvature(task)
             case LossTask():
                 return LossReply(self.index, task.exchange, self.objective.value(task.w))
             case LocalStepsTask():
@@ -72,6 +77,16 @@ class Worker:
     def hessian_rows(self, task: HessianTask) -> Array | None:
         """The rows the Hessian is computed on; None for all of them."""
         return self._batch(task.hessian_batch, HESSIAN_BATCH, task.exchange)
+
+    def _curvature(self, task: CurvatureTask) -> CurvatureReply:
+        """The same with a part of the Hessian."""
+        gradient_rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
+        hessian_rows = self._batch(task.hessian_batch, HESSIAN_BATCH, task.exchange)
+        loss, gradient = self.objective.value_and_gradient(task.w, gradient_rows)
+        numbers = piece(self.objective, task, self.regions, hessian_rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            sent = numbers if task.dtype == "float64" else numbers.astype(np.float32)
+        return CurvatureReply(self.index, task.exchange, gradient, sent, loss)
 
     def _masked_gradient(self, task: GradientTask) -> GradientReply:
         """Lines 11-14: choose the mask, prune the model, compute the gradient there, send what the mask keeps."""

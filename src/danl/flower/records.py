@@ -1,7 +1,7 @@
 """How tasks and replies sit in Flower's messages: the bytes of `danl.core.wire` in one ConfigRecord.
 
 content   RecordDict {"danl": ConfigRecord {"message": bytes, "opening": JSON}}
-type      query.facts, train.hessian, train.gradient, train.loss, train.local_steps, train.smoothness
+type      query.facts, train.hessian, train.curvature, train.gradient, train.loss, train.local_steps, train.smoothness
 group     the number of the exchange
 """
 

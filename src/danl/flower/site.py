@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from danl.core.messages import (
+    CurvatureTask,
     Failure,
     FailureKind,
     GradientReply,
@@ -38,6 +39,7 @@ from danl.spec import unknown_name
 
 TASKS: Mapping[type, str] = {
     HessianTask: "hessian",
+    CurvatureTask: "curvature",
     GradientTask: "gradient",
     LossTask: "loss",
     LocalStepsTask: "local-steps",
@@ -60,7 +62,8 @@ class SiteRules:
         The largest ratio of numbers that tell of the rows to rows: trained features (the coordinates of the mask, all
         of them for a Hessian or a model) over the rows they are computed on. Many features of few rows tell the rows.
     tasks : tuple of str
-        The tasks it accepts: hessian, gradient, loss, local-steps, scores, smoothness.
+        The tasks it accepts: hessian, curvature (a part of a Hessian, or one in float32), gradient, loss,
+        local-steps, scores, smoothness.
 
     """
 

@@ -28,8 +28,9 @@ import numpy as np
 from danl.core.aggregate import gradients_of, mean_gradient, mean_hessian, of_kind, trained_pairs
 from danl.core.curvature import Curvature, project
 from danl.core.memory import Memory
-from danl.core.messages import Array, Exchange, GradientTask, HessianReply, HessianTask, Replies
+from danl.core.messages import Array, Exchange, GradientTask, HessianReply, Replies
 from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.curvature_task import whole_hessian_task, widened
 from danl.methods.masking import masked_tasks
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Algorithm1:
     def plan(self, state: Algorithm1State, setup: Setup, turn: Turn) -> Exchange:
         options = self.options
         if state.memory is None:  # Phase I, line 1
-            task = HessianTask(turn.exchange, state.w, options.batch_size, options.hessian_batch)
+            task = whole_hessian_task(options, turn.exchange, state.w, options.batch_size, options.hessian_batch)
             return setup.ask_everyone("hessian", task)
         template = GradientTask(
             turn.exchange,
@@ -77,6 +78,7 @@ class Algorithm1:
 
     def _phase_one(self, state: Algorithm1State, replies: Replies, setup: Setup) -> tuple[Algorithm1State, Info]:
         """Lines 5-7."""
+        replies = widened(replies)
         answers = of_kind(replies, HessianReply)
         if len(answers) < setup.n_workers:  # the memory needs a first fragment of everyone
             return replace(state, status="quorum_lost"), Info()

@@ -7,7 +7,9 @@
 | danl | w | corrected | adaptive, safeguarded | people who want the answer |
 
 With curvature="once" the loop is Algorithm 1's (`danl.methods.algorithm1`): nothing is looked at before it is trusted.
-With "adaptive", or a Hessian exchange every k rounds, it is the safeguarded one (`danl.methods.safeguarded`).
+With "adaptive", or a Hessian exchange every k rounds, it is the safeguarded one (`danl.methods.safeguarded`). With
+"block", "lowrank:50" or "diag" a part of the Hessian is exchanged in its place, for many coefficients
+(`danl.methods.structured`).
 """
 
 from __future__ import annotations
@@ -15,12 +17,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from danl.core.messages import Exchange, Replies, Submodel
+from danl.core.messages import Dtype, Exchange, Replies, Submodel
+from danl.core.structure import Structure
 from danl.errors import InputError, bad_argument
 from danl.methods.algorithm1 import Algorithm1
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.checks import check_batch_size, check_choice, check_mu, check_share, check_whole
 from danl.methods.safeguarded import Safeguarded
+from danl.methods.structured import Structured
+from danl.regions import Regions
+
+CURVATURES = (
+    "'adaptive' or 'full', 'block', 'lowrank:50' (or another number), 'diag', 'once' or a whole number of rounds >= 1"
+)
 
 
 @dataclass(frozen=True)
@@ -33,8 +42,10 @@ class DANL:
         What a stale fragment counts for: what it is worth at today's model to first order, or what it was.
     submodel : "full" or "pruned"
         Where a worker evaluates its gradient: at w, or at w * tau_i as the paper prints it.
-    curvature : "adaptive", "once" or int
-        When Hessians are exchanged: when progress asks for it, in Phase I only, or every so many rounds.
+    curvature : "adaptive", "once" or int; or "full", "block", "lowrank:r", "diag"
+        When Hessians are exchanged: when progress asks for it, in Phase I only, or every so many rounds. Or what is
+        exchanged of them, when progress asks for it: all ("full" is "adaptive"), a block for every region, a sketch
+        of r columns and the diagonal, the diagonal. For many coefficients.
     aggregate : "all" or "covered"
         Average the memory over all workers (the algorithm), or trained regions over C^{t,q} only (the proofs).
     mu : float, optional
@@ -51,6 +62,12 @@ class DANL:
         1/2 is the rate Theorem 1 promises.
     gamma_max : int
         Exchange Hessians, and with them all gradients, when no worker has sent a region for more rounds than this.
+    pairs : int
+        With a part of the Hessian: differences of whole gradients that the server keeps to make the curvature better
+        (limited-memory BFGS), nothing of it on the wire. 0: none.
+    hessian_dtype : "float64" or "float32"
+        The numbers that Hessians, or parts of them, are sent in. float32 halves their bytes; steps change by what is
+        rounded of the curvature, the optimum does not.
     patience : int
         A worker that missed this many exchanges in a row counts as gone.
     quorum : float
@@ -60,7 +77,7 @@ class DANL:
 
     memory: Literal["corrected", "raw"] = "corrected"
     submodel: Submodel = "full"
-    curvature: Literal["adaptive", "once"] | int = "adaptive"
+    curvature: str | int = "adaptive"
     aggregate: Literal["all", "covered"] = "all"
     mu: float | None = None
     batch_size: int | None = None
@@ -72,15 +89,16 @@ class DANL:
     gamma_max: int = 50
     patience: int = 10
     quorum: float = 0.5
+    pairs: int = 20
+    hessian_dtype: Dtype = "float64"
 
     def __post_init__(self) -> None:
         check_choice("memory", self.memory, ("corrected", "raw"))
         check_choice("submodel", self.submodel, ("full", "pruned"))
         check_choice("aggregate", self.aggregate, ("all", "covered"))
-        if isinstance(self.curvature, bool) or (isinstance(self.curvature, int) and self.curvature < 1):
-            raise bad_argument("curvature", self.curvature, "'adaptive', 'once' or a whole number of rounds >= 1")
-        if not isinstance(self.curvature, int):
-            check_choice("curvature", self.curvature, ("adaptive", "once"))
+        check_choice("hessian_dtype", self.hessian_dtype, ("float64", "float32"))
+        if not _is_curvature(self.curvature):
+            raise bad_argument("curvature", self.curvature, CURVATURES)
         check_mu(self.mu)
         check_batch_size("batch_size", self.batch_size)
         check_batch_size("hessian_batch", self.hessian_batch)
@@ -91,6 +109,8 @@ class DANL:
             check_whole("secant", self.secant)
         check_whole("gamma_max", self.gamma_max)
         check_whole("patience", self.patience)
+        if not isinstance(self.pairs, int) or isinstance(self.pairs, bool) or self.pairs < 0:
+            raise bad_argument("pairs", self.pairs, "a whole number >= 0")
         if self.submodel == "pruned" and (self.memory != "raw" or self.curvature != "once"):
             raise InputError(
                 "submodel='pruned': needs memory='raw' and curvature='once', because losses and corrections are "
@@ -106,8 +126,20 @@ class DANL:
         return "danl-paper" if self.submodel == "pruned" else "danl-masked"
 
     @property
+    def structure(self) -> Structure:
+        """What is exchanged of a Hessian."""
+        found = Structure.parse(self.curvature) if isinstance(self.curvature, str) else None
+        return Structure("full") if found is None else found
+
+    def curvature_numbers(self, regions: Regions) -> int:
+        """Numbers of the curvature that the server holds."""
+        return self.structure.held(regions)
+
+    @property
     def _loop(self) -> Any:
-        return Algorithm1(self) if self.curvature == "once" else Safeguarded(self)
+        if self.curvature == "once":
+            return Algorithm1(self)
+        return Safeguarded(self) if self.structure.kind == "full" else Structured(self)
 
     def begin(self, setup: Setup) -> Any:
         return self._loop.begin(setup)
@@ -119,3 +151,9 @@ class DANL:
     def absorb(self, state: Any, replies: Replies, setup: Setup) -> tuple[Any, Info]:
         moved: tuple[Any, Info] = self._loop.absorb(state, replies, setup)
         return moved
+
+
+def _is_curvature(value: object) -> bool:
+    if isinstance(value, str):
+        return value in ("adaptive", "once") or Structure.parse(value) is not None
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

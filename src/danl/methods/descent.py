@@ -30,6 +30,7 @@ from danl.core.messages import (
 from danl.methods.base import Info, Setup, Status, Turn
 from danl.methods.checks import check_batch_size, check_learning_rate, check_mu
 from danl.methods.smoothness import ask_smoothness, learning_rate_from
+from danl.regions import Regions
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,10 @@ class NewtonZero:
     def name(self) -> str:
         return "newton-zero"
 
+    def curvature_numbers(self, regions: Regions) -> int:
+        """Of a whole Hessian."""
+        return regions.n_features**2
+
     def begin(self, setup: Setup) -> DescentState:
         return DescentState(setup.w0)
 
@@ -150,6 +155,10 @@ class NewtonUndamped:
     @property
     def name(self) -> str:
         return "newton-undamped"
+
+    def curvature_numbers(self, regions: Regions) -> int:
+        """Of a whole Hessian."""
+        return regions.n_features**2
 
     def begin(self, setup: Setup) -> DescentState:
         return DescentState(setup.w0)

@@ -31,6 +31,7 @@ from danl.core.messages import (
     unpack,
 )
 from danl.methods.base import Info, Setup, Status, Turn
+from danl.regions import Regions
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,10 @@ class Information:
     @property
     def name(self) -> str:
         return "information"
+
+    def curvature_numbers(self, regions: Regions) -> int:
+        """Of a whole Hessian."""
+        return regions.n_features**2
 
     def begin(self, setup: Setup) -> InformationState:
         everyone = np.ones(setup.n_workers, dtype=bool)

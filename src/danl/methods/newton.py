@@ -19,6 +19,7 @@ from danl.core.messages import Array, Exchange, HessianReply, HessianTask, LossR
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Status, Turn
 from danl.methods.checks import check_batch_size, check_mu
+from danl.regions import Regions
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ class Newton:
     @property
     def name(self) -> str:
         return "newton"
+
+    def curvature_numbers(self, regions: Regions) -> int:
+        """Of a whole Hessian."""
+        return regions.n_features**2
 
     def begin(self, setup: Setup) -> NewtonState:
         return NewtonState(setup.w0)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from danl.core.aggregate import trained_pairs
+from danl.core.carried import corrected, predicted_changes
 from danl.core.curvature import project
 from danl.core.memory import Memory
 from danl.core.messages import (
@@ -35,7 +36,6 @@ from danl.core.messages import (
     Array,
     Exchange,
     GradientTask,
-    HessianTask,
     LossTask,
     Mask,
     Replies,
@@ -44,9 +44,11 @@ from danl.core.messages import (
 )
 from danl.core.secant import Secant
 from danl.core.stack import Tasks, who_answered
+from danl.core.structured import Curved
 from danl.evolve import evolve
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Turn
+from danl.methods.curvature_task import whole_hessian_task, widened
 from danl.methods.masking import masked_tasks
 from danl.methods.safeguarded_state import (
     Gathered,
@@ -101,7 +103,7 @@ class Safeguarded:
         task: Task
         match state.ask:
             case "hessian":
-                task = HessianTask(exchange, trial, hessian_batch=state.hessian_batch)
+                task = self._curvature_task(state, setup, exchange)
             case "full":
                 task = GradientTask(exchange, trial)
             case _:
@@ -111,7 +113,7 @@ class Safeguarded:
         return Exchange(kind, Tasks(task, np.asarray(asked)))
 
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> tuple[SafeguardedState, Info]:
-        after = self._absorb(state, replies, setup)
+        after = self._absorb(state, self._read(replies), setup)
         norm = after.exact_norm if after.exact_norm != state.exact_norm else np.nan
         return after, Info(objective=objective_of(after), exact_norm=norm)
 
@@ -127,6 +129,19 @@ class Safeguarded:
         if self._wanted(state, gathered).any():
             return evolve(state, gathered=gathered)  # ask those missing again, for the same model
         return self._everyone_answered(evolve(state, gathered=None), gathered, setup)
+
+    # What is asked of the curvature, and what is made of it.
+
+    def _curvature_task(self, state: SafeguardedState, setup: Setup, exchange: int) -> Task:
+        return whole_hessian_task(self.options, exchange, state.trial, hessian_batch=state.hessian_batch)
+
+    def _read(self, replies: Replies) -> Replies:
+        return widened(replies)
+
+    def _curvature(self, state: SafeguardedState, numbers: Array, weights: Array, setup: Setup) -> Curved | None:
+        """The curvature of the numbers the members sent, their weighted mean; None where they are not finite."""
+        hessian = unpack(numbers, setup.n_features)
+        return project(hessian, setup.floor(self.options.mu, weights)) if np.isfinite(hessian).all() else None
 
     # Who is there.
 
@@ -175,10 +190,10 @@ class Safeguarded:
             members = gathered.answered
             weights = shares_of(members, setup.weights)
             total = float(setup.weights[members].sum())
-            hessian = unpack(np.asarray(gathered.packed_hessian) / total, setup.n_features)
-            if not np.isfinite(hessian).all():
+            made = self._curvature(state, np.asarray(gathered.packed_hessian) / total, weights, setup)
+            if made is None:
                 return evolve(state, status="diverged")
-            curvature = project(hessian, setup.floor(self.options.mu, weights))
+            curvature = made
             if not np.array_equal(members, state.members):
                 state = evolve(state, members=members, weights=weights, exact_norm=np.inf)
             detour = max(state.detour - 1, 0)
@@ -239,8 +254,8 @@ class Safeguarded:
         The memory predicts every worker's change as  grad_i . step + (1/2) step^T Pi step; how far off that is for the
         workers that told is taken for how far off it is for all of them (a difference estimator: Cochran, 7.5).
         """
-        step, hessian = state.trial - state.base, known.curvature.hessian
-        predicted = known.memory.slopes(hessian, state.base, step, setup.regions) + 0.5 * float(step @ hessian @ step)
+        step = state.trial - state.base
+        predicted = predicted_changes(known.memory, known.curvature, state.base, step, setup.regions)
         measured = losses - state.losses
         heard = told(measured, state.members)
         error = 0.0
@@ -250,6 +265,10 @@ class Safeguarded:
         return float(state.weights @ predicted) + error
 
     # What to do where it is not low enough.
+
+    def _look_again(self, state: SafeguardedState) -> SafeguardedState:
+        """Ask everyone about the accepted model itself."""
+        return exchange_hessians(state)
 
     def _refuse(self, state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
         """A shorter step where the curvature is that of w; else exchange it there, or at the anchor if all told."""
@@ -269,7 +288,7 @@ class Safeguarded:
         noise = evolve(noise, refusals=noise.refusals + 1, length=noise.length / 2)
         state = back_to_anchor(evolve(state, noise=noise), known, losses)
         if noise.refusals >= NOISY_REFUSALS and not noise.at_floor:
-            return exchange_hessians(evolve(state, noise=evolve(noise, refusals=0)))
+            return self._look_again(evolve(state, noise=evolve(noise, refusals=0)))
         return self._next(state, known, self._estimate(state, known, setup), setup)
 
     # Where to go next.
@@ -278,7 +297,7 @@ class Safeguarded:
         """The gradient at w that the memory makes up."""
         if self.options.memory == "raw":
             return known.memory.mean_all(state.weights)
-        return known.memory.corrected(state.weights, known.curvature.hessian, state.base, setup.regions)
+        return corrected(known.memory, state.weights, known.curvature, state.base, setup.regions)
 
     def _next(
         self,

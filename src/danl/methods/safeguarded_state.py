@@ -9,13 +9,24 @@ from typing import Literal
 import numpy as np
 
 from danl.core.aggregate import hessian_sum
-from danl.core.curvature import Curvature
 from danl.core.memory import Memory
-from danl.core.messages import Array, GradientReply, HessianReply, Mask, Replies, Reply, ScoresReply, SmoothnessReply
+from danl.core.messages import (
+    Array,
+    CurvatureReply,
+    GradientReply,
+    HessianReply,
+    Mask,
+    Replies,
+    Reply,
+    ScoresReply,
+    SmoothnessReply,
+)
 from danl.core.secant import Secant
 from danl.core.stack import Stacked
+from danl.core.structured import Curved
 from danl.evolve import evolve
 from danl.methods.base import Status
+from danl.methods.curvature_task import curvature_sum
 from danl.regions import IntArray
 
 Ask = Literal["hessian", "gradient", "full", "loss"]
@@ -28,7 +39,7 @@ class Gathered:
     answered: Mask  # (N,)
     losses: Array  # (N,), nan where there is no answer
     gradients: Array  # (N, d), 0 where there is no answer
-    packed_hessian: Array | float = 0.0  # sum of weight_i times the packed Hessians so far
+    packed_hessian: Array | float = 0.0  # sum of weight_i times the packed Hessians so far, or parts of them
 
     @classmethod
     def nothing(cls, n_workers: int, d: int) -> Gathered:
@@ -42,19 +53,22 @@ class Gathered:
             losses[received.workers] = losses_of(received, len(losses))[received.workers]
             if received.gradients is not None:
                 gradients = _placed(gradients, received.workers, received.gradients)
-            with_hessians = received.kind is HessianReply
+            with_hessians, in_parts = received.kind is HessianReply, False
         else:
             gradients = gradients.copy()
             for worker in sorted(received):
                 reply = received[worker]
                 answered[worker], losses[worker] = True, loss_of(reply)
-                if isinstance(reply, HessianReply):
+                if isinstance(reply, HessianReply | CurvatureReply):
                     gradients[worker] = reply.gradient
                 elif isinstance(reply, GradientReply):
                     gradients[worker] = reply.fragment
             with_hessians = any(isinstance(reply, HessianReply) for reply in received.values())
+            in_parts = any(isinstance(reply, CurvatureReply) for reply in received.values())
         if with_hessians and len(received):
             packed = packed + hessian_sum(replies, weights, gradients.shape[1])
+        elif in_parts:
+            packed = packed + curvature_sum(replies, weights)
         return Gathered(answered, losses, gradients, packed)
 
 
@@ -62,7 +76,7 @@ class Gathered:
 class Known:
     """What the server has learnt once Phase I is over."""
 
-    curvature: Curvature
+    curvature: Curved
     memory: Memory
     anchor: Array  # the newest accepted model whose loss every member told: where a run goes back to
     anchor_losses: Array  # (N,), nan for workers that were not members then
@@ -94,6 +108,55 @@ class Noise:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """Everyone's whole gradient at a model, and what everyone counted in it."""
+
+    model: Array
+    gradient: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Masked rounds since everyone's whole gradient was known, and what they gained; nan where not everyone told."""
+
+    objective: float  # the newest
+    whole: float = np.nan  # what the step from that gradient gained
+    begin: float = np.nan  # the objective where the stretch begins: after that step, and every few rounds again
+    rounds: int = -1  # since then
+    number: int = 0  # of the stretch
+
+    def after(self, objective: float) -> Stretch:
+        """One round more; the first one tells what the step from the whole gradient gained."""
+        if self.rounds < 0:
+            return Stretch(objective, whole=self.objective - objective, begin=objective, rounds=0)
+        return evolve(self, objective=objective, rounds=self.rounds + 1)
+
+    def next(self) -> Stretch:
+        return evolve(self, begin=self.objective, rounds=0, number=self.number + 1)
+
+    @property
+    def gained(self) -> float:
+        return self.begin - self.objective
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a run with structured curvature knows of its own progress (`danl.methods.structured`)."""
+
+    wait: int  # steps from one curvature exchange to the next, if progress is slow
+    length: float = 1.0  # of steps that are not exact: halved when one is refused, grown carefully when one is taken
+    seen: Seen | None = None  # the newest whole gradient that everyone sent
+    sketches: int = 0  # curvature exchanges so far
+    decrement: float = np.inf  # at the newest of them
+    rate: float = np.inf  # how the decrements shrank a step before it
+    stretch: Stretch = Stretch(np.nan)  # since that gradient
+    slow: int = 0  # stretches of masked rounds in a row that were too slow
+    lowest: float = np.inf  # of the exact gradient's norms; halved at least from one to the next
+    idle: int = 0  # exact gradients since
+
+
+@dataclass(frozen=True)
 class SafeguardedState:
     """The model steps are taken from, what is being asked about the trial model, and what the server keeps."""
 
@@ -120,6 +183,7 @@ class SafeguardedState:
     secant: Secant | None = None  # what gradients tell of the curvature since the last Hessian exchange
     round: int = 0  # masked rounds so far, the paper's t
     status: Status | None = None
+    pace: Pace | None = None  # with structured curvature
 
     @property
     def w(self) -> Array:
@@ -144,6 +208,11 @@ def ask_at(state: SafeguardedState, step: Step) -> SafeguardedState:
 def exchange_hessians(state: SafeguardedState) -> SafeguardedState:
     """Ask for Hessians at the accepted model itself and go on from there."""
     return evolve(state, ask="hessian", step=None, trial=state.base, fresh=False)
+
+
+def ask_gradients(state: SafeguardedState) -> SafeguardedState:
+    """Ask for everyone's whole gradient at the accepted model itself and go on from there."""
+    return evolve(state, ask="full", step=None, trial=state.base, fresh=False)
 
 
 def distrust(state: SafeguardedState) -> SafeguardedState:

@@ -1,0 +1,197 @@
+r"""The server's curvature where it is not a whole matrix: blocks, a low-rank part and a diagonal, or a diagonal.
+
+Each can do what `danl.core.curvature.Curvature` can: `solve(g)`, [Pi]_mu^-1 g, and `times(V)`, Pi V.
+
+    Blocks      one Curvature for every region
+    LowRank     D + W W^T: leading eigenpairs of the data's part, from its sketch, and the diagonal of the rest
+    Diagonal    D
+
+The eigenpairs are those of Nystrom's approximation Y (Omega^T Y)^-1 Y^T with Y = (Pi - penalty) Omega, stabilised by a
+shift of rounding size (Tropp, Yurtsever, Udell & Cevher, 2017; Frangella, Tropp & Udell, 2023). It is never above
+the matrix itself, so the diagonal of what is left is never below the penalty. The inverse is Woodbury's.
+
+`QuasiNewton` is any of them, bent so that it fits the gradients the run has seen: with s the difference of two models
+and y that of everyone's whole gradients there, B s = y for the newest pairs (limited-memory BFGS: Nocedal & Wright,
+7.2). It costs nothing on the wire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from danl.core.curvature import EIGENVALUE_ROUNDING, RELATIVE_FLOOR, Curvature, project
+from danl.core.messages import Array, Dtype, packed_size, unpack
+from danl.core.structure import Structure, sketch_matrix
+from danl.regions import IntArray, Regions
+
+ROUNDING = {"float64": 1e-14, "float32": 1e-6}
+"""What the numbers of a sketch are rounded to, as a share of its norm, with room for the sums they are."""
+FLAT = 1e-8
+"""A pair whose s and y are nearer to orthogonal than this is rounding, and is left out."""
+
+
+class Curved(Protocol):
+    """What the methods need of a curvature."""
+
+    def solve(self, gradient: Array) -> Array: ...
+    def times(self, vectors: Array) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """D."""
+
+    diagonal: Array
+
+    def solve(self, gradient: Array) -> Array:
+        return gradient / self.diagonal
+
+    def times(self, vectors: Array) -> Array:
+        return np.asarray((self.diagonal * vectors.T).T)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A Curvature for every region."""
+
+    parts: tuple[Curvature, ...]
+    places: tuple[IntArray, ...]
+
+    def solve(self, gradient: Array) -> Array:
+        solved = np.empty_like(gradient)
+        for part, own in zip(self.parts, self.places, strict=True):
+            solved[own] = part.solve(gradient[own])
+        return solved
+
+    def times(self, vectors: Array) -> Array:
+        product = np.empty_like(vectors)
+        for part, own in zip(self.parts, self.places, strict=True):
+            product[own] = part.hessian @ vectors[own]
+        return product
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """D + W W^T, and its inverse D^-1 - V V^T."""
+
+    diagonal: Array
+    factor: Array  # W, (d, r)
+    inverse: Array  # V, (d, r)
+
+    @classmethod
+    def of(cls, diagonal: Array, factor: Array) -> LowRank:
+        """Woodbury: V = D^-1 W L^-T with L L^T = I + W^T D^-1 W."""
+        scaled = factor / diagonal[:, None]
+        inner = np.linalg.cholesky(np.eye(factor.shape[1]) + factor.T @ scaled)
+        return cls(diagonal, factor, np.linalg.solve(inner, scaled.T).T)
+
+    def solve(self, gradient: Array) -> Array:
+        return np.asarray(gradient / self.diagonal - self.inverse @ (self.inverse.T @ gradient))
+
+    def times(self, vectors: Array) -> Array:
+        return np.asarray((self.diagonal * vectors.T).T + self.factor @ (self.factor.T @ vectors))
+
+
+@dataclass(frozen=True)
+class QuasiNewton:
+    """A curvature, and the pairs (s, y) it is to fit, the newest last."""
+
+    initial: Blocks | LowRank | Diagonal
+    steps: Array  # (pairs, d): s
+    changes: Array  # (pairs, d): y
+
+    @classmethod
+    def start(cls, initial: Blocks | LowRank | Diagonal, d: int) -> QuasiNewton:
+        """Without pairs."""
+        return cls(initial, np.empty((0, d)), np.empty((0, d)))
+
+    def with_pair(self, step: Array, change: Array, most: int) -> QuasiNewton:
+        """One pair more, and of all of them the newest `most`; one that rounding has made is left out."""
+        product, size = float(step @ change), float(np.linalg.norm(step) * np.linalg.norm(change))
+        if most < 1 or not product > FLAT * size:
+            return self
+        # Scaled so that s . y = 1: the equations do not change, and no number is far from the others.
+        scale = 1.0 / np.sqrt(product)
+        steps = np.vstack([self.steps, scale * step])[-most:]
+        changes = np.vstack([self.changes, scale * change])[-most:]
+        return QuasiNewton(self.initial, steps, changes)
+
+    def solve(self, gradient: Array) -> Array:
+        """The two loops (Nocedal & Wright, Algorithm 7.4), with s . y = 1."""
+        left, shares = gradient, []
+        for step, change in zip(self.steps[::-1], self.changes[::-1], strict=True):
+            shares.append(float(step @ left))
+            left = left - shares[-1] * change
+        solved = self.initial.solve(left)
+        for step, change, share in zip(self.steps, self.changes, reversed(shares), strict=True):
+            solved = solved + (share - float(change @ solved)) * step
+        return solved
+
+    def times(self, vectors: Array) -> Array:
+        """The compact form (Nocedal & Wright, Theorem 7.4)."""
+        product = self.initial.times(vectors)
+        if len(self.steps) == 0:
+            return product
+        wide, middle = self._compact
+        return np.asarray(product - wide @ (middle @ (wide.T @ vectors)))
+
+    @cached_property
+    def _compact(self) -> tuple[Array, Array]:
+        """The matrices N and M of  B = B_0 - N M N^T."""
+        bent = self.initial.times(self.steps.T)
+        products = self.steps @ self.changes.T
+        lower = np.tril(products, -1)
+        middle = np.block([[self.steps @ bent, lower], [lower.T, -np.diag(products.diagonal())]])
+        return np.hstack([bent, self.changes.T]), np.linalg.pinv(middle, rcond=1e-14)
+
+
+def build(
+    structure: Structure, numbers: Array, regions: Regions, mu: float, sketch: int, dtype: Dtype = "float64"
+) -> Blocks | LowRank | Diagonal:
+    """The curvature that the sum of what the workers sent makes, no direction of it flatter than mu."""
+    d = regions.n_features
+    match structure.kind:
+        case "block":
+            places = tuple(regions.indices(q) for q in range(regions.n_regions))
+            ends = np.cumsum([packed_size(own.size) for own in places])[:-1]
+            cut = zip(np.split(numbers, ends), places, strict=True)
+            return Blocks(tuple(project(unpack(packed, own.size), mu) for packed, own in cut), places)
+        case "lowrank":
+            omega = sketch_matrix(sketch, d, structure.columns(d))
+            return low_rank(numbers[:d], numbers[d:].reshape(omega.shape), omega, mu, ROUNDING[dtype])
+        case "diag":
+            return Diagonal(np.maximum(numbers, _floor(numbers, mu)))
+        case "full":
+            raise ValueError("a whole Hessian is projected as a whole")
+
+
+def low_rank(diagonal: Array, sketch: Array, omega: Array, mu: float, rounding: float) -> LowRank:
+    """Leading eigenpairs of the data's part, and the diagonal of the rest."""
+    values, vectors = nystrom(sketch, omega, rounding)
+    factor = vectors * np.sqrt(values)
+    rest = diagonal - np.square(factor).sum(axis=1)
+    return LowRank.of(np.maximum(rest, _floor(diagonal, mu)), factor)
+
+
+def nystrom(sketch: Array, omega: Array, rounding: float) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of Y (Omega^T Y)^-1 Y^T for Y = A Omega."""
+    basis, triangle = np.linalg.qr(omega)
+    sketch = np.linalg.solve(triangle.T, sketch.T).T  # A times the basis
+    shift = rounding * max(float(np.linalg.norm(sketch)), float(np.finfo(float).tiny))
+    shifted = sketch + shift * basis
+    core = basis.T @ shifted
+    inner, turned = np.linalg.eigh((core + core.T) / 2)
+    # Below the shift there is only rounding; A has no negative direction.
+    root = shifted @ (turned / np.sqrt(np.maximum(inner, shift)))
+    vectors, values, _ = np.linalg.svd(root, full_matrices=False)
+    return np.maximum(np.square(values) - shift, 0.0), vectors
+
+
+def _floor(diagonal: Array, mu: float) -> float:
+    """As `project` has it: mu, or a small share of the largest where there is no penalty to take it from."""
+    top = max(float(diagonal.max(initial=0.0)), float(np.finfo(float).tiny))
+    return max(mu, EIGENVALUE_ROUNDING * top) if mu > 0 else RELATIVE_FLOOR * top
