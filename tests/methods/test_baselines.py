@@ -156,8 +156,8 @@ def test_options_in_the_name():
     [
         (
             "newtn",
-            "method='newtn': must be one of newton, newton-zero, newton-undamped, danl, danl-masked, danl-paper, gd, "
-            "fedavg",
+            "method='newtn': must be one of newton, newton-zero, newton-undamped, danl, danl-secant, danl-masked, "
+            "danl-paper, gd, fedavg",
         ),
         ("gd:rate=1", "method='gd:rate=1': gd has no option 'rate'; it has learning_rate, batch_size"),
         ("gd:learning_rate=0", "learning_rate=0: must be a finite number > 0; leave it out for 1 / smoothness"),

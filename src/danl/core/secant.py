@@ -1,8 +1,9 @@
-r"""Curvature the gradients tell between two Hessian exchanges: limited-memory BFGS on top of [Pi]_mu.
+r"""Curvature the gradients tell between two Hessian exchanges: limited-memory BFGS on top of what was exchanged.
 
-When everyone sends the whole gradient at two models in a row, the difference is the average Hessian between them times
-the step. The newest of these pairs correct [Pi]_mu^-1 where it is out of date (Nocedal & Wright, algorithm 7.4, with
-[Pi]_mu^-1 for the initial matrix). It costs the server a few products of vectors, and nothing on the wire.
+When everyone sends the whole gradient at two models in a row, the difference y is the average Hessian between them
+times the step s. The newest of these pairs correct the curvature where it is out of date (Nocedal & Wright, algorithm
+7.4, with the exchanged curvature for the initial matrix). It costs the server a few products of vectors, and nothing on
+the wire.
 """
 
 from __future__ import annotations
@@ -14,43 +15,60 @@ import numpy as np
 
 from danl.core.messages import Array
 
-CURVED = 1e-10
-"""A pair counts where the gradient's change along the step is at least this share of what the two lengths allow."""
+FLAT = 1e-8
+"""A pair counts where the gradient's change along the step is more than this share of what the two lengths allow."""
+
+Pairs = tuple[Array, Array]
+"""Steps s and changes y, the newest last, (k, d) each, scaled so that s . y = 1."""
+
+
+def no_pairs(d: int) -> Pairs:
+    """Nothing seen yet."""
+    return np.empty((0, d)), np.empty((0, d))
+
+
+def with_pair(pairs: Pairs, step: Array, change: Array, most: int) -> Pairs:
+    """One pair more, and of all of them the newest `most`; one that rounding has made is left out."""
+    product, size = float(step @ change), float(np.linalg.norm(step) * np.linalg.norm(change))
+    if most < 1 or not product > FLAT * size:
+        return pairs
+    # Scaled so that s . y = 1: the equations do not change, and no number is far from the others.
+    scale = 1.0 / np.sqrt(product)
+    return np.vstack([pairs[0], scale * step])[-most:], np.vstack([pairs[1], scale * change])[-most:]
+
+
+def two_loops(solve: Callable[[Array], Array], pairs: Pairs, gradient: Array) -> Array:
+    """The inverse of the corrected curvature times a gradient; `solve` is that of the curvature itself."""
+    steps, changes = pairs
+    left, shares = gradient, []
+    for step, change in zip(steps[::-1], changes[::-1], strict=True):
+        shares.append(float(step @ left))
+        left = left - shares[-1] * change
+    solved = solve(left)
+    for step, change, share in zip(steps, changes, reversed(shares), strict=True):
+        solved = solved + (share - float(change @ solved)) * step
+    return solved
 
 
 @dataclass(frozen=True)
 class Secant:
-    """Steps and the changes of the gradient over them, the newest last; and where the newest ended."""
+    """The pairs seen since curvature was exchanged, and where the newest ended."""
 
     w: Array
     gradient: Array
-    steps: Array  # (k, d)
-    changes: Array  # (k, d)
+    steps: Array
+    changes: Array
 
     @classmethod
     def start(cls, w: Array, gradient: Array) -> Secant:
         """At a model with new curvature: no pairs yet."""
-        return cls(w, gradient, np.empty((0, len(w))), np.empty((0, len(w))))
+        return cls(w, gradient, *no_pairs(len(w)))
 
     def moved(self, w: Array, gradient: Array, keep: int) -> Secant:
         """At another model whose gradient is known; at most `keep` pairs stay."""
-        step, change = w - self.w, gradient - self.gradient
-        curved = float(step @ change) > CURVED * float(np.linalg.norm(step)) * float(np.linalg.norm(change))
-        if not curved:
-            return Secant(w, gradient, self.steps, self.changes)
-        return Secant(w, gradient, np.vstack([self.steps, step])[-keep:], np.vstack([self.changes, change])[-keep:])
+        pairs = with_pair((self.steps, self.changes), w - self.w, gradient - self.gradient, keep)
+        return Secant(w, gradient, *pairs)
 
     def solve(self, solve: Callable[[Array], Array], gradient: Array) -> Array:
-        """The inverse of the corrected curvature times a gradient; `solve` is that of the curvature itself."""
-        if not len(self.steps):
-            return solve(gradient)
-        inverses = 1.0 / np.einsum("kd,kd->k", self.steps, self.changes)
-        shares = np.empty(len(inverses))
-        left = gradient.copy()
-        for k in reversed(range(len(inverses))):
-            shares[k] = inverses[k] * (self.steps[k] @ left)
-            left -= shares[k] * self.changes[k]
-        direction = solve(left)
-        for k in range(len(inverses)):
-            direction = direction + (shares[k] - inverses[k] * (self.changes[k] @ direction)) * self.steps[k]
-        return direction
+        """The inverse of the corrected curvature times a gradient."""
+        return two_loops(solve, (self.steps, self.changes), gradient)

@@ -25,13 +25,12 @@ import numpy as np
 
 from danl.core.curvature import EIGENVALUE_ROUNDING, RELATIVE_FLOOR, Curvature, project
 from danl.core.messages import Array, Dtype, packed_size, unpack
+from danl.core.secant import no_pairs, two_loops, with_pair
 from danl.core.structure import Structure, sketch_matrix
 from danl.regions import IntArray, Regions
 
 ROUNDING = {"float64": 1e-14, "float32": 1e-6}
 """What the numbers of a sketch are rounded to, as a share of its norm, with room for the sums they are."""
-FLAT = 1e-8
-"""A pair whose s and y are nearer to orthogonal than this is rounding, and is left out."""
 
 
 class Curved(Protocol):
@@ -107,29 +106,15 @@ class QuasiNewton:
     @classmethod
     def start(cls, initial: Blocks | LowRank | Diagonal, d: int) -> QuasiNewton:
         """Without pairs."""
-        return cls(initial, np.empty((0, d)), np.empty((0, d)))
+        return cls(initial, *no_pairs(d))
 
     def with_pair(self, step: Array, change: Array, most: int) -> QuasiNewton:
-        """One pair more, and of all of them the newest `most`; one that rounding has made is left out."""
-        product, size = float(step @ change), float(np.linalg.norm(step) * np.linalg.norm(change))
-        if most < 1 or not product > FLAT * size:
-            return self
-        # Scaled so that s . y = 1: the equations do not change, and no number is far from the others.
-        scale = 1.0 / np.sqrt(product)
-        steps = np.vstack([self.steps, scale * step])[-most:]
-        changes = np.vstack([self.changes, scale * change])[-most:]
-        return QuasiNewton(self.initial, steps, changes)
+        """One pair more, and of all of them the newest `most`."""
+        return QuasiNewton(self.initial, *with_pair((self.steps, self.changes), step, change, most))
 
     def solve(self, gradient: Array) -> Array:
-        """The two loops (Nocedal & Wright, Algorithm 7.4), with s . y = 1."""
-        left, shares = gradient, []
-        for step, change in zip(self.steps[::-1], self.changes[::-1], strict=True):
-            shares.append(float(step @ left))
-            left = left - shares[-1] * change
-        solved = self.initial.solve(left)
-        for step, change, share in zip(self.steps, self.changes, reversed(shares), strict=True):
-            solved = solved + (share - float(change @ solved)) * step
-        return solved
+        """The inverse times a gradient."""
+        return two_loops(self.initial.solve, (self.steps, self.changes), gradient)
 
     def times(self, vectors: Array) -> Array:
         """The compact form (Nocedal & Wright, Theorem 7.4)."""
