@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks import convergence, ray_latency, readme_table, reproduction
+from benchmarks import convergence, ray_latency, readme_table, reproduction, structured
 
 BENCHMARKS = {
     "readme": readme_table.main,
     "convergence": convergence.main,
     "reproduction": reproduction.main,
     "ray": ray_latency.main,
+    "structured": structured.main,
 }
 
 
@@ -21,6 +22,7 @@ def main() -> int:
         description="Measurements that stand in the documents. Without a name: all of them, one after the other.",
         epilog="readme: the table of README.md. convergence: the tables of docs/method.md. "
         "reproduction: figures and verdicts of docs/reproduction.md. ray: what the Ray engine adds to bare Ray. "
+        "structured: curvature for many coefficients, in docs/method.md. "
         "`python -m benchmarks NAME --help` lists the options of one.",
     )
     parser.add_argument("name", nargs="?", choices=BENCHMARKS, help="which one; default: all")
