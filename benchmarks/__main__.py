@@ -17,6 +17,7 @@ OTHERS = {
     "convergence": "convergence",
     "reproduction": "reproduction",
     "ray": "ray_latency",
+    "structured": "structured",
 }
 """Other names, and their modules."""
 
@@ -27,7 +28,8 @@ def main(words: list[str]) -> int:
         description="Measurements that stand in the documents.",
         epilog="all: docs/benchmarks.md, which is speed, rounds, growth, memory, network and start. readme: the table "
         "of README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
-        "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. `python -m benchmarks NAME --help` lists the "
+        "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured: curvature for many "
+        "coefficients. `python -m benchmarks NAME --help` lists the "
         "options of one.",
     )
     parser.add_argument("name", choices=(*OTHERS, *PARTS), metavar="NAME", help=", ".join((*OTHERS, *PARTS)))

@@ -17,7 +17,7 @@ import numpy as np
 import danl
 from danl.checkpoint import UnreadableError, packed, unpacked
 from danl.core.border import Border
-from danl.core.messages import Exchange, GradientTask, HessianTask, LossTask, Replies
+from danl.core.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, Replies
 from danl.core.wire import WireError, decode, encode, most_bytes
 from danl.core.worker import Worker
 from danl.problem import Problem
@@ -34,6 +34,8 @@ def setting():
     worker = Worker(0, problem.locals[0], regions, None, 0)
     w = np.linspace(-1, 1, D)
     tasks = [HessianTask(5, w), GradientTask(5, w, np.array([True, False, True])), LossTask(5, w)]
+    tasks += [CurvatureTask(5, w, kind, rank=2, sketch=7) for kind in ("block", "lowrank", "diag")]
+    tasks += [CurvatureTask(5, w, "lowrank", rank=2, sketch=7, dtype="float32")]
     border = Border(regions, problem.penalties, problem.layout.penalised, overflows=False)
     return border, [(task, encode(worker.answer(task))) for task in tasks], problem.weights
 
@@ -68,7 +70,8 @@ def altered(data: bytes, rng: np.random.Generator) -> bytes:
     elif isinstance(value, np.ndarray):
         value = value[: int(rng.integers(0, len(value)))] if rng.random() < 0.3 else value.copy()
         if len(value):
-            value[int(rng.integers(len(value)))] = wild
+            with np.errstate(over="ignore"):  # 1e308 in a float32
+                value[int(rng.integers(len(value)))] = wild
     else:
         value = int(rng.integers(-2, 9)) if isinstance(value, int) else wild
     return encode(replace(reply, **{name: value}))

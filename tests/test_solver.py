@@ -266,10 +266,10 @@ def test_an_unpenalised_separable_problem_ends_and_says_so(method):
     danl.solve(danl.Problem(shards, l2=1e-3), method=method, max_rounds=200)  # with a penalty there is nothing to say
 
 
-def test_a_hessian_that_does_not_fit_is_announced(monkeypatch):
+def test_a_hessian_that_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr("danl.warn.total_memory", lambda: 700)
-    with pytest.warns(
-        danl.DanlWarning, match=r"7 coefficients make a Hessian of 0.0 GB, more than half of this machine's"
+    with pytest.raises(
+        danl.InputError, match=r"7 coefficients make a Hessian of 0.0 GB, more than half of this machine's"
     ):
         danl.solve(random_problem(), max_rounds=1)
     monkeypatch.setattr("danl.warn.total_memory", lambda: None)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from danl.core.messages import (
+    CurvatureReply,
+    CurvatureTask,
     Failure,
     GradientReply,
     GradientTask,
@@ -33,13 +35,24 @@ counts = st.integers(0, 2**40)
 sizes = st.one_of(st.none(), st.integers(1, 1000))
 
 
-def vectors():
-    return hnp.arrays(np.float64, st.integers(0, 9), elements=numbers)
+def vectors(dtype=np.float64):
+    return hnp.arrays(dtype, st.integers(0, 9), elements=numbers if dtype == np.float64 else st.floats(width=32))
 
 
 masks = st.one_of(st.none(), hnp.arrays(np.bool_, st.integers(0, 9)))
 MESSAGES = {
     HessianTask: st.builds(HessianTask, counts, vectors(), sizes, sizes),
+    CurvatureTask: st.builds(
+        CurvatureTask,
+        counts,
+        vectors(),
+        st.sampled_from(["full", "block", "lowrank", "diag"]),
+        counts,
+        counts,
+        sizes,
+        sizes,
+        st.sampled_from(["float64", "float32"]),
+    ),
     GradientTask: st.builds(
         GradientTask,
         counts,
@@ -56,6 +69,9 @@ MESSAGES = {
     ScoresTask: st.builds(ScoresTask, counts, vectors()),
     SmoothnessTask: st.builds(SmoothnessTask, counts),
     HessianReply: st.builds(HessianReply, counts, counts, vectors(), st.one_of(st.none(), vectors()), numbers),
+    CurvatureReply: st.builds(
+        CurvatureReply, counts, counts, vectors(), st.one_of(vectors(), vectors(np.float32)), numbers
+    ),
     GradientReply: st.builds(GradientReply, counts, counts, masks, vectors(), numbers),
     LossReply: st.builds(LossReply, counts, counts, numbers),
     ModelReply: st.builds(ModelReply, counts, counts, vectors(), numbers),
@@ -93,6 +109,9 @@ def test_the_largest_message_fits_and_the_frame_is_small(d):
     w, mask = np.full(d, np.pi), np.ones(4, dtype=bool)
     messages = [
         HessianReply(10**6, 10**6, w, np.full(packed_size(d), -np.pi), float("-1e-300")),
+        CurvatureReply(10**6, 10**6, w, np.full(d + d * ((d - 1) // 2), -np.pi), float("-1e-300")),
+        CurvatureReply(10**6, 10**6, w, np.full(packed_size(d), -np.pi, dtype=np.float32), float("-1e-300")),
+        CurvatureTask(10**6, w, "lowrank", 10**6, 2**62, 10**6, 10**6, "float32"),
         GradientTask(10**6, w, mask, True, 10**6, "pruned", 10**6, True),
         LocalStepsTask(10**6, w, 10**6, -1e-300, 10**6),
     ]
@@ -136,6 +155,9 @@ def test_random_bytes_are_no_message(data):
         (b'{"type": "LossTask", "fields": {"exchange": 1, "w": null}, "arrays": []}', "w cannot be 'None'"),
         (b'{"type": "LossTask", "fields": {"x": 1}, "arrays": []}', "has no field 'x'"),
         (b'{"type": "LossTask", "fields": {"exchange": 1}, "arrays": [["w", "|O", 1]]}', "w must be <f8"),
+        (b'{"type": "LossTask", "fields": {"exchange": 1}, "arrays": [["w", "<f4", 1]]}', "w must be <f8, this"),
+        (b'{"type": "CurvatureReply", "fields": {}, "arrays": [["numbers", "|b1", 1]]}', "must be <f8 or <f4, this"),
+        (b'{"type": "CurvatureTask", "fields": {"kind": "all"}, "arrays": []}', "kind cannot be 'all'"),
         (b'{"type": "LossTask", "fields": {"exchange": 1}, "arrays": [["w", "<f8", 9]]}', "w is cut off"),
         (b'{"type": "LossTask", "fields": {"exchange": 1}, "arrays": [["w", "<f8", -1]]}', "no length"),
         (b'{"type": "LossTask", "fields": {"exchange": 1}, "arrays": [["w", "<f8", 1e99]]}', "no length"),

@@ -12,6 +12,9 @@ from tests import oracle
 from tests.problems import plain, random_problem
 from tests.tools import iterates
 
+CURVATURES = (
+    "'adaptive' or 'full', 'block', 'lowrank:50' (or another number), 'diag', 'once' or a whole number of rounds >= 1"
+)
 READINGS = {"danl-paper": oracle.danl_paper, "danl-masked": oracle.danl_masked}
 
 
@@ -192,8 +195,13 @@ def test_mu_is_the_floor_of_the_projection():
         ({"mu": -1}, "mu=-1: must be a finite number > 0; leave it out for the strong convexity of the penalty"),
         ({"submodel": "half"}, "submodel='half': must be 'full' or 'pruned'"),
         ({"memory": "old"}, "memory='old': must be 'corrected' or 'raw'"),
-        ({"curvature": 0}, "curvature=0: must be 'adaptive', 'once' or a whole number of rounds >= 1"),
-        ({"curvature": "never"}, "curvature='never': must be 'adaptive' or 'once'"),
+        ({"curvature": 0}, f"curvature=0: must be {CURVATURES}"),
+        ({"curvature": True}, f"curvature=True: must be {CURVATURES}"),
+        ({"curvature": "never"}, f"curvature='never': must be {CURVATURES}"),
+        ({"curvature": "lowrank"}, f"curvature='lowrank': must be {CURVATURES}"),
+        ({"curvature": "lowrank:0"}, f"curvature='lowrank:0': must be {CURVATURES}"),
+        ({"pairs": -1}, "pairs=-1: must be a whole number >= 0"),
+        ({"hessian_dtype": "float16"}, "hessian_dtype='float16': must be 'float64' or 'float32'"),
         ({"contraction": 1.0}, "contraction=1.0: must be a number between 0 and 1"),
         ({"quorum": 0}, "quorum=0: must be a number between 0 and 1"),
         ({"patience": 0}, "patience=0: must be a whole number >= 1"),

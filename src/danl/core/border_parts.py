@@ -63,7 +63,9 @@ def numbers_fault(
         case "lowrank":
             fault = _diagonal_fault(numbers[:d], penalties, slack)
             omega = sketch_matrix(task.sketch, d, structure.columns(d))
-            return fault or _sketch_fault(numbers[d:].reshape(omega.shape), omega, numbers[:d], penalties, slack)
+            with np.errstate(over="ignore", invalid="ignore"):  # numbers that are finite and their squares not
+                sketch = numbers[d:].reshape(omega.shape)
+                return fault or _sketch_fault(sketch, omega, numbers[:d], penalties, slack)
 
 
 def _diagonal_fault(diagonal: Array, penalties: Array, slack: float) -> str | None:
@@ -80,10 +82,10 @@ def _sketch_fault(sketch: Array, omega: Array, diagonal: Array, penalties: Array
     trace = max(float((diagonal - penalties).sum()), 0.0)
     room = slack * max(float(np.abs(diagonal).sum()), float(np.finfo(float).tiny))  # the penalty is rounded, too
     widths = np.linalg.norm(omega, axis=0)
-    if (np.linalg.norm(sketch, axis=0) > (trace + room) * widths).any():
+    if not (np.linalg.norm(sketch, axis=0) <= (trace + room) * widths).all():
         return "its sketch is larger than its diagonal allows"
     core = (omega / widths).T @ (sketch / widths)  # entries of a matrix no larger than the trace
-    if (np.abs(core - core.T) > room).any():
+    if not (np.abs(core - core.T) <= room).all():
         return "its sketch is that of no symmetric matrix"
     if float(np.linalg.eigvalsh((core + core.T) / 2)[0]) < -room * len(core):
         return "its sketch is that of an indefinite matrix"
