@@ -19,7 +19,8 @@ from danl.solver import DEFAULT_METHOD
 EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130}
 
 METHOD_HELP = (
-    "danl, danl-masked, danl-paper, newton-zero, newton, newton-undamped, gd, fedavg; options as fedavg:steps=5."
+    "danl, danl-secant, danl-masked, danl-paper, newton-zero, newton, newton-undamped, gd, fedavg; options as "
+    "fedavg:steps=5."
 )
 
 

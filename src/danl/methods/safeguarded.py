@@ -165,7 +165,8 @@ class Safeguarded:
         if (state.members & ~alive).any():
             members = state.members & alive
             weights = shares_of(members, setup.weights)
-            return evolve(state, members=members, weights=weights, regroup=True, fresh=False, exact_norm=np.inf, secant=None)
+            state = evolve(state, members=members, weights=weights, regroup=True, fresh=False)
+            return evolve(state, exact_norm=np.inf, secant=None)  # both are of another objective
         return state
 
     def _wanted(self, state: SafeguardedState, gathered: Gathered) -> Mask:
