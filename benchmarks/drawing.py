@@ -28,6 +28,8 @@ class Panel:
 def bars(path: Path, groups: Sequence[str], series: Mapping[str, Sequence[float | None]], y: str, title: str) -> Path:
     """Bars side by side for every group, on a logarithmic scale; a series that has no value there has no bar."""
     figure, axes = _figure(1, (9.0, 4.0))
+    series = {label: values for label, values in series.items() if any(value is not None for value in values)}
+    least = min((value for values in series.values() for value in values if value is not None), default=1.0)
     width = 0.8 / max(len(series), 1)
     for number, (label, values) in enumerate(series.items()):
         places = np.arange(len(groups)) + (number - (len(series) - 1) / 2) * width
@@ -35,6 +37,7 @@ def bars(path: Path, groups: Sequence[str], series: Mapping[str, Sequence[float 
         axes[0].bar(places, heights, width, label=label, color=COLOURS[number % len(COLOURS)])
     axes[0].set_xticks(np.arange(len(groups)), groups)
     axes[0].set_yscale("log")
+    axes[0].set_ylim(bottom=10.0 ** np.floor(np.log10(least)))
     axes[0].set_ylabel(y)
     axes[0].set_title(title)
     axes[0].legend(fontsize=8, ncols=2)

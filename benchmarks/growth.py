@@ -39,7 +39,7 @@ SECONDS = 1.0
 """Rounds of a run are to take about this long."""
 REPEATS = 5
 SLOW = 20.0
-"""Points whose run takes longer than this many seconds are measured twice after the warm-up."""
+"""Points whose run takes longer than this many seconds are measured once after the warm-up."""
 SHARE = 0.3
 """Of the workers on each region in a masked round: the same share of the rows, however many workers there are."""
 MEASURES = {"round": "round, full masks", "masked": "round, masked", "hessian": "Hessian exchange"}
@@ -113,7 +113,7 @@ def measure_point(name: str, point: Sweep, X: Any, y: np.ndarray, *, repeats: in
     warm = {key: run(problem, FEW, policy=policy) for key, policy in policies.items()}
     rounds = int(np.clip(SECONDS / mean_round(warm["round"]), FEW, MANY))
     if warm["round"].times[-1] - warm["round"].begun > SLOW:
-        repeats = min(repeats, 2)
+        repeats = 1
     found: dict[str, list[float]] = {key: [] for key in MEASURES}
     for _ in range(repeats):
         for key, policy in policies.items():
@@ -141,7 +141,7 @@ TEXT = """
 Made-up sparse rows, `{method}`, {regions} regions, alpha {alpha:g}, no monitor. A round is the mean over the rounds of
 a run: with full masks, where everyone trains everything, and masked, with {share:g} % of the workers on each region
 (policy `coverage`). A Hessian exchange is Phase I from the call to the end of the first exchange. The best of {repeats}
-runs, or of 2 where a run takes more than {slow:g} s. The exponent p is that of the line through the points in
+runs, or one where a run takes more than {slow:g} s. The exponent p is that of the line through the points in
 logarithms, time = c size^p: over all sizes, and over the last decade of them, where what does not grow matters least.
 """
 

@@ -16,6 +16,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def many_rounds(rounds: int) -> Row:
         "base": base,
         "peak": after,
         "exchanges": len(result.history),
-        "history": sum(size_of(row) for row in result.history),
+        "history": size_of(result.history),
     }
 
 
@@ -180,10 +181,11 @@ def shard_bytes(problem: danl.Problem) -> int:
     return sum(shard.nbytes for shard in problem.shards)
 
 
-def size_of(row: Any) -> int:
-    """Bytes of a row of the history with everything it holds."""
-    own = vars(row)
-    return sys.getsizeof(row) + sys.getsizeof(own) + sum(sys.getsizeof(value) for value in own.values())
+def size_of(history: danl.History) -> int:
+    """Bytes of the rows of a history: the rows, their places for values, and every value once."""
+    names = [field.name for field in fields(danl.Row)]
+    values = {id(value): value for row in history for value in (getattr(row, name) for name in names)}
+    return sum(sys.getsizeof(row) + 8 * len(names) for row in history) + sum(map(sys.getsizeof, values.values()))
 
 
 # --- the document ---
@@ -195,7 +197,7 @@ before the data was made, the last amount from when it was ready:
 """
 ROUNDS = """
 A run of {many:,} exchanges peaks {grown} higher than one of {few:,} (`danl-masked`, {workers} workers, 1,600 rows, 123
-features); the rows of its history take {kept} more, which leaves {left}.
+features); the rows of its history take {kept} of it by their sizes, which leaves {left}.
 """
 SWEEP = """
 Peak beyond the ready data against {what} ({fixed}, 10 entries a row, Phase I and {rounds} rounds of `danl-masked`);

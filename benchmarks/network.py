@@ -36,7 +36,7 @@ METHODS = {
     "gd": {"method": "gd"},
     "fedavg": {"method": "fedavg"},
 }
-MAX_ROUNDS = 20_000
+MAX_ROUNDS = 10_000
 TOL = 1e-6
 """Runs stop at this gradient norm: with the penalty's strong convexity the gap is then below TOL^2 / (2 ALPHA)."""
 CURVE_POINTS = 80
