@@ -37,7 +37,7 @@ TITLE = "Speed: time to gradient norm 1e-9"
 NORM = 1e-9
 ALPHA = 1e-3
 WORKERS = 10
-DANL: dict[str, Any] = {"method": "danl-secant:hessian_batch=1500", "monitor": False, "tol": NORM}
+DANL: dict[str, Any] = {"method": "danl-secant:hessian_batch=500", "monitor": False, "tol": NORM}
 """How danl is called; everything else is its default."""
 WEIGHTING = "samples"
 """The pooled objective, also where shards are not all of one size."""

@@ -19,7 +19,7 @@ from scipy import sparse
 Array = NDArray[np.float64]
 BLOCK_BYTES = 1 << 18
 """Bytes of a block of rows in a dense product: what stays in a core's own cache while it is used."""
-BLOCK_ENTRIES = 1 << 16
+BLOCK_ENTRIES = 1 << 17
 """Stored entries of a block of sparse rows, 12 bytes each, and numbers of a block of dense ones."""
 NEARLY_DENSE = 0.24
 """Share of stored entries above which dense blocks beat a sparse product (measured; d^2 against 16 times entries^2)."""
