@@ -61,7 +61,11 @@ def tabmat_sandwich(X: Any) -> Callable[[Array], Array]:
     from tabmat import SparseMatrix
 
     bounds = row_blocks(X)
-    blocks = [SparseMatrix(sparse.csc_array(rows_of(X, first, last))) for first, last in pairwise(bounds)]
+    blocks = []
+    for first, last in pairwise(bounds):
+        rows = rows_of(X, first, last)
+        blocks.append(SparseMatrix(sparse.csc_matrix(rows)))
+        blocks[-1]._array_csr = rows  # which it would make again from its columns
 
     def product(bend: Array) -> Array:
         made = np.zeros((X.shape[1], X.shape[1]))
