@@ -252,8 +252,8 @@ NAMES = [
     ),
     (
         "--method newtn",
-        "method='newtn': must be one of newton, newton-zero, newton-undamped, danl, danl-masked, danl-paper, "
-        "gd, fedavg",
+        "method='newtn': must be one of newton, newton-zero, newton-undamped, danl, danl-secant, danl-masked, "
+        "danl-paper, gd, fedavg",
     ),
     ("--method newton:nu=1", "method='newton:nu=1': newton has no option 'nu'; it has mu, hessian_batch"),
     ("--method gd:", f"method='gd:': {FORM}; an option is missing after ':' or ','"),

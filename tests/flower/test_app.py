@@ -67,8 +67,8 @@ def test_the_run_configuration_becomes_arguments():
     problem, run, engine = solve_arguments(
         {"alpha": "1e-3", "regions": "30,30,63", "init": "fedavg:rounds=2", "sites": 3, "tol": 1e-6, "out": "x"}
     )
-    assert problem == {"loss": "logistic", "l2": None, "alpha": 1e-3, "weighting": "uniform"}
-    assert run["regions"] == [30, 30, 63]
+    assert problem == {"loss": "logistic", "l2": None, "alpha": 1e-3, "weighting": "uniform", "intercept": False}
+    assert run["regions"] == "30,30,63"
     assert run["w0"] == "fedavg:rounds=2"
     assert engine == {"sites": 3, "deadline": 300.0, "wait": 120.0}
     assert solve_arguments({})[1]["w0"] is None

@@ -82,7 +82,8 @@ def test_the_run_is_the_local_one(settings, configs, problem):
     _, engine = grid_engine(configs)
     result = danl.solve(RemoteProblem(alpha=1e-3), engine=engine, **settings)
     same_run(result, danl.solve(problem, **settings), problem)
-    assert np.array_equal(result.w, danl.solve(problem, **settings).w)
+    alone = danl.solve(problem, engine=danl.engines.Local(batched=False), **settings)
+    assert np.array_equal(result.w, alone.w)
     assert not result.failures
 
 

@@ -44,6 +44,7 @@ class Tasks(Mapping[int, Task]):
 
     def __init__(self, task: Task, workers: IntArray, masks: Mask | None = None, idle: Task | None = None) -> None:
         self.task, self.workers, self.masks, self.idle = task, workers, masks, idle
+        self._made: dict[int, Task] = {}  # a task is the same object whenever it is looked at, as in any mapping
 
     def __getitem__(self, worker: int) -> Task:
         row = row_of(self.workers, worker)
@@ -52,8 +53,10 @@ class Tasks(Mapping[int, Task]):
         mask = self.masks[row]
         if self.idle is not None and not mask.any():
             return self.idle
-        assert isinstance(self.task, GradientTask)
-        return replace(self.task, mask=mask)
+        if worker not in self._made:
+            assert isinstance(self.task, GradientTask)
+            self._made[worker] = replace(self.task, mask=mask)
+        return self._made[worker]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.workers.tolist())

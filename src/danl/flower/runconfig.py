@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from danl.errors import bad_argument
+from danl.layout import BY_CLASS
 from danl.spec import unknown_name
 
 Value = str | int | float | bool
@@ -68,7 +69,7 @@ def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     run = {
         "method": str(values["method"]),
         "policy": str(values["policy"]),
-        "regions": str(values["regions"]) or None,
+        "regions": _regions(str(values["regions"])),
         "w0": None if init == "zero" else init,
         "max_rounds": values["rounds"],
         "tol": _number("tol", values["tol"]),
@@ -114,3 +115,10 @@ def _number(name: str, value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError):
         raise bad_argument(name, value, "a number, or empty") from None
+
+
+def _regions(text: str) -> str | None:
+    """Regions as text; names of features are not known at the server."""
+    if text and text != BY_CLASS and not all(part.strip().isdecimal() for part in text.split(",")):
+        raise bad_argument("regions", text, "a number, sizes such as 30,30,63, or 'classes'")
+    return text or None
