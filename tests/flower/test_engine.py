@@ -81,8 +81,8 @@ def losses(number=0, workers=(0, 1, 2)):
 def test_the_run_is_the_local_one(settings, configs, problem):
     _, engine = grid_engine(configs)
     result = danl.solve(RemoteProblem(alpha=1e-3), engine=engine, **settings)
-    same_run(result, danl.solve(problem, **settings), problem)
-    alone = danl.solve(problem, engine=danl.engines.Local(batched=False), **settings)
+    alone = danl.solve(problem, engine=danl.engines.Local(batched=False), **settings)  # as sites are: one by one
+    same_run(result, alone, problem)
     assert np.array_equal(result.w, alone.w)
     assert not result.failures
 
