@@ -77,14 +77,10 @@ def tabmat_sandwich(X: Any) -> Callable[[Array], Array]:
 
 
 def row_blocks(X: Any) -> list[int]:
-    """Where blocks of rows begin, and where the last one ends: each small enough for a core's own cache."""
-    n_rows = int(X.shape[0])
-    if sparse.issparse(X):
-        count = max(1, -(-int(X.nnz) // BLOCK_ENTRIES))
-        cuts = np.searchsorted(X.indptr, np.linspace(0, X.nnz, count + 1)[1:-1])
-        return [0, *np.unique(cuts[(cuts > 0) & (cuts < n_rows)]).tolist(), n_rows]
-    rows = max(8 * BLOCK_ENTRIES // (8 * int(X.shape[1])), 16)
-    return [*range(0, n_rows, rows), n_rows]
+    """Where blocks of sparse rows begin, and where the last one ends: each small enough for a core's own cache."""
+    n_rows, count = int(X.shape[0]), max(1, -(-int(X.nnz) // BLOCK_ENTRIES))
+    cuts = np.searchsorted(X.indptr, np.linspace(0, X.nnz, count + 1)[1:-1])
+    return [0, *np.unique(cuts[(cuts > 0) & (cuts < n_rows)]).tolist(), n_rows]
 
 
 def rows_of(X: Any, first: int, last: int) -> Any:

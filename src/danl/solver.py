@@ -25,7 +25,7 @@ from danl.problem import Problem, RemoteProblem
 from danl.regions import Regions
 from danl.result import Reference, Result
 from danl.resume import Keeper, fingerprint, make_checkpoints, take_up
-from danl.warn import SEPARATED, refuse_if_too_large, separated, warn
+from danl.warn import SEPARATED, may_be_separated, refuse_if_too_large, separated, warn
 
 DEFAULT_METHOD = "danl"
 START_ROUNDS = 1_000_000
@@ -121,14 +121,15 @@ def solve(
         result = replace(go_through(run, made_engine, callback, keeper, carried), start=start)
     finally:
         made_engine.close()
-    return _without_optimum(problem, result) if result.status != "interrupted" else result
+    looked = result.status == "interrupted" or bool(result.products)  # a look at a model is no run to one
+    if not looked and may_be_separated(problem):
+        objective = problem.objective(result.w) if isinstance(problem, Problem) else result.objective
+        return without_optimum(result) if separated(problem, objective) else result
+    return result
 
 
-def _without_optimum(problem: Problem | RemoteProblem, result: Result) -> Result:
-    """Say where the run proved that there is no optimum; a small gradient is then no sign of one."""
-    objective = problem.objective(result.w) if isinstance(problem, Problem) else result.objective
-    if result.products or not separated(problem, objective):  # a look at a model is no run to one
-        return result
+def without_optimum(result: Result) -> Result:
+    """Say of a run that it proved that there is no optimum; a small gradient is then no sign of one."""
     warn(SEPARATED)
     status = "diverged" if result.status == "converged" else result.status
     return replace(result, status=status, notes=(*result.notes, SEPARATED))
@@ -140,10 +141,12 @@ def observed_information(
     *,
     regions: Regions | None = None,
     scores: bool = False,
+    hessian: bool = True,
     engine: str | Engine = "local",
 ) -> Result:
     """The Hessian of the objective at w, and the rows' scores, by exchanges that are counted: in `result.products`."""
-    return solve(problem, method=Information(scores=scores), w0=w, regions=regions, monitor=False, engine=engine)
+    method = Information(scores=scores, hessian=hessian)
+    return solve(problem, method=method, w0=w, regions=regions, monitor=False, engine=engine)
 
 
 def reference_optimum(problem: Problem, *, w0: Array | None = None, tol: float = 1e-13) -> Reference:

@@ -37,14 +37,17 @@ def refuse_if_too_large(method: Any, regions: Regions) -> None:
         )
 
 
+def may_be_separated(problem: Problem | RemoteProblem) -> bool:
+    """Whether the problem is one that separation leaves without an optimum."""
+    return isinstance(problem.loss, Logistic | Multinomial) and not problem.penalties.any()
+
+
 def separated(problem: Problem | RemoteProblem, objective: float) -> bool:
     """Whether a value of the objective proves that the problem has no optimum because some w classifies every row.
 
-    Without a penalty, and with a logistic or multinomial loss. A row's loss is below log 2 only where it is on the
-    right side, so an objective below log 2 times the smallest weight of any row proves that every row is.
+    For problems that may be (`may_be_separated`). A row's loss is below log 2 only where it is on the right side, so an
+    objective below log 2 times the smallest weight of any row proves that every row is.
     """
-    if not isinstance(problem.loss, Logistic | Multinomial) or (problem.penalties > 0).any():
-        return False
     if isinstance(problem, Problem):
         rows = zip(problem.weights, problem.locals, strict=True)
         smallest = min(float(weight) * float(local.row_weights.min()) for weight, local in rows)
@@ -66,9 +69,7 @@ CERTAIN = 1e-10
 
 
 def warn_if_nearly_separated(problem: Problem, w: Array) -> None:
-    """Say where a fit without a penalty gives some rows a probability of 0 or 1: coefficients may have no end."""
-    if not isinstance(problem.loss, Logistic | Multinomial):
-        return
+    """Say where a fit that may be separated gives some rows a probability of 0 or 1: coefficients may have no end."""
     certain = sum(int(np.count_nonzero(local.certainty(w) < CERTAIN)) for local in problem.locals)
     if certain:
         warn(

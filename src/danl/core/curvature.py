@@ -77,9 +77,7 @@ def project(hessian: Array, mu: float) -> Curvature:
 
 
 def _without_penalty(hessian: Array) -> Curvature:
-    diagonal = hessian.diagonal()
-    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    scaled = scale[:, None] * hessian * scale
+    scaled, scale = with_unit_diagonal(hessian)
     if _above(scaled, RELATIVE_FLOOR * len(hessian)):  # the trace, d, is at least the largest eigenvalue
         factor, failed = dpotrf(hessian)
         if not failed:
@@ -88,6 +86,13 @@ def _without_penalty(hessian: Array) -> Curvature:
     top = _top(eigenvalues)
     known = np.where(eigenvalues < RELATIVE_FLOOR * top, top, eigenvalues)
     return Curvature(hessian, eigenvalues=known, vectors=vectors, scale=scale)
+
+
+def with_unit_diagonal(hessian: Array) -> tuple[Array, Array]:
+    """The matrix in units in which its diagonal is 1, and what a unit of each coefficient is."""
+    diagonal = hessian.diagonal()
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    return scale[:, None] * hessian * scale, scale
 
 
 def _above(hessian: Array, floor: float) -> bool:

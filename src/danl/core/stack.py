@@ -159,11 +159,6 @@ def row_of(workers: IntArray, worker: int) -> int:
     raise KeyError(worker)
 
 
-def everyone(n_workers: int) -> IntArray:
-    """The numbers of all workers."""
-    return np.arange(n_workers)
-
-
 def who_answered(replies: Replies) -> IntArray:
     """The workers whose replies there are, in increasing order."""
     if isinstance(replies.received, Stacked):

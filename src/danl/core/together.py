@@ -61,7 +61,7 @@ class Together:
                 return self._masked_gradients(tasks, task)
             case HessianTask(batch_size=None, exchange=exchange, w=w):
                 losses, gradients = self.batch.losses_and_gradients(w)
-                rows = None if task.hessian_batch is None else [self._sample(worker, task) for worker in self._workers]
+                rows = None if task.hessian_batch is None else [worker.hessian_rows(task) for worker in self._workers]
                 stacked = Stacked(
                     HessianReply,
                     exchange,
@@ -93,9 +93,6 @@ class Together:
         assert worker.policy is not None, "the task asks for a mask and this worker has no policy"
         rng = stream(worker.seed, WORKER_MASK, worker.index, task.round)
         return worker.policy.mask(task.w, worker.index, task.round, rng, worker.regions)
-
-    def _sample(self, worker: Worker, task: HessianTask) -> Array | None:
-        return worker.hessian_rows(task)
 
     def _own_hessian(self, w: Array, rows: Sequence[Array | None] | None, worker: int) -> Array:
         return pack(self._workers[worker].objective.hessian(w, None if rows is None else rows[worker]))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -28,7 +28,7 @@ from danl.data.partition import Shard, partition
 from danl.errors import DanlWarning, InputError, bad_argument
 from danl.estimators.inference import Inference, observed
 from danl.estimators.saved import read_estimator, write_estimator
-from danl.estimators.separation import look_for_separation, may_be_separated
+from danl.estimators.separation import look_for_separation
 from danl.estimators.summary import Summary
 from danl.history import History, Row
 from danl.layout import Layout
@@ -37,7 +37,7 @@ from danl.problem import Problem
 from danl.regions import Regions
 from danl.result import Result
 from danl.solver import solve
-from danl.warn import SEPARATED
+from danl.warn import SEPARATED, may_be_separated
 
 WHAT_TO_DO = {
     "max_rounds": "give it more rounds (max_rounds), scale the features, or add a penalty (a smaller C)",
@@ -55,8 +55,6 @@ PERHAPS = (
 
 class DANLModel(BaseEstimator):  # type: ignore[misc]
     """A linear model fitted by workers that each hold some of the rows; the two estimators derive from it."""
-
-    _own_losses: ClassVar[tuple[str, ...]]
 
     C: Any
     alpha: Any

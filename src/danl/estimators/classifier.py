@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from danl.errors import InputError
 from danl.estimators.base import DANLModel
+from danl.estimators.inference import centred
 from danl.objectives import MULTINOMIAL, Array
 
 
@@ -67,8 +68,6 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         What the exchanges weigh on the wire.
 
     """
-
-    _own_losses = ("logistic", MULTINOMIAL)
 
     def __init__(
         self,
@@ -132,11 +131,8 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
                 weights = self._by_class(y, codes, weights)
             loss = "logistic" if count == 2 else f"{MULTINOMIAL}:classes={count}"
             result = self._fit(X, codes.astype(np.float64), loss, groups, weights)
-            coefficients, intercepts = result.layout.split(result.w)
-            if count > 2:  # what all classes share changes no probability: without it, one answer however it came
-                coefficients = coefficients - coefficients.mean(axis=0)
-                intercepts = intercepts - intercepts.mean()
-            self.coef_, self.intercept_ = coefficients, intercepts
+            # What all classes share changes no probability: without it, there is one answer however it came.
+            self.coef_, self.intercept_ = result.layout.split(centred(result.w, result.layout))
         return self
 
     def _by_class(self, y: Any, codes: Any, weights: Array | None) -> Array:

@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from danl.core.curvature import with_unit_diagonal
 from danl.core.messages import Array
 from danl.engines import Engine
 from danl.errors import InputError
 from danl.history import Row
 from danl.layout import Layout
-from danl.methods.information import Information
 from danl.problem import Problem
 from danl.regions import Regions
 from danl.result import Result
-from danl.solver import observed_information, solve
+from danl.solver import observed_information
 from danl.warn import warn
 
 SINGULAR = 1e-12
@@ -82,11 +82,7 @@ def observed(
     """Ask the workers for what is not known yet; return it all, and the rows of the exchanges it took."""
     layout = result.layout
     w = centred(result.w, layout)
-    if known is None:
-        told = observed_information(problem, w, regions=regions, scores=scores, engine=engine)
-    else:
-        method = Information(scores=True, hessian=False)
-        told = solve(problem, method=method, w0=w, regions=regions, monitor=False, engine=engine)
+    told = observed_information(problem, w, regions=regions, scores=scores, hessian=known is None, engine=engine)
     wanted = ({"hessian"} if known is None else set()) | ({"scores"} if scores else set())
     if not wanted <= set(told.products):  # where there is no optimum the run is called diverged, and told all the same
         missing = sorted({failure.worker for failure in told.failures})
@@ -129,9 +125,8 @@ def _inverse(hessian: Array, layout: Layout) -> tuple[Array, NDArray[np.bool_], 
     if outputs > 1:  # give them a curvature of the size of their feature's, so that there is something to invert
         sizes = hessian.diagonal().reshape(outputs, columns).mean(axis=0)
         hessian = hessian + shifts * np.tile(np.where(sizes > 0, sizes, 1.0), outputs)
-    diagonal = hessian.diagonal()
-    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    values, vectors = linalg.eigh(scale[:, None] * hessian * scale)
+    scaled, scale = with_unit_diagonal(hessian)
+    values, vectors = linalg.eigh(scaled)
     flat = values <= SINGULAR * values[-1]
     inverse = scale[:, None] * ((vectors[:, ~flat] / values[~flat]) @ vectors[:, ~flat].T) * scale
     unknown = np.square(vectors[:, flat]).sum(axis=1) > 1e-6

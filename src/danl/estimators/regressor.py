@@ -13,6 +13,8 @@ from danl.estimators.base import DANLModel
 from danl.objectives import Array, make_loss
 from danl.spec import unknown_name
 
+LOSSES = ("squared", "poisson")
+
 
 class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
     """Ridge or Poisson regression that gives the pooled fit's answer from rows in shards.
@@ -40,8 +42,6 @@ class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
         As in `DANLClassifier`.
 
     """
-
-    _own_losses = ("squared", "poisson")
 
     def __init__(
         self,
@@ -92,8 +92,8 @@ class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
 
         """
         with self._all_or_nothing():
-            if self.loss not in self._own_losses:
-                raise unknown_name("loss", str(self.loss), self._own_losses)
+            if self.loss not in LOSSES:
+                raise unknown_name("loss", str(self.loss), LOSSES)
             X, y, groups, weights = self._checked_rows(X, y, groups, sample_weight, y_numeric=True)
             y = np.asarray(y, dtype=np.float64)
             make_loss(self.loss).check_targets(y)

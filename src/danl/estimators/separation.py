@@ -8,23 +8,17 @@ A model that classifies every row proves the first, wherever the run stopped. Fi
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from danl.local import LocalObjective
-from danl.objectives import Array, Logistic, Multinomial
+from danl.objectives import Array
 from danl.problem import Problem
 from danl.result import Result
-from danl.warn import SEPARATED, warn, warn_if_nearly_separated
+from danl.solver import without_optimum
+from danl.warn import SEPARATED, may_be_separated, warn_if_nearly_separated
 
 ROUNDING = 1e-12
 """A row that is on the right side by less than this share of the largest margin is on the border."""
-
-
-def may_be_separated(problem: Problem) -> bool:
-    """Whether the problem is one that separation leaves without an optimum."""
-    return isinstance(problem.loss, Logistic | Multinomial) and not problem.penalties.any()
 
 
 def look_for_separation(problem: Problem, result: Result) -> Result:
@@ -32,9 +26,7 @@ def look_for_separation(problem: Problem, result: Result) -> Result:
     if SEPARATED in result.notes or not may_be_separated(problem):
         return result
     if classifies_every_row(problem, result.w):
-        warn(SEPARATED)
-        status = "diverged" if result.status == "converged" else result.status
-        return replace(result, status=status, notes=(*result.notes, SEPARATED))
+        return without_optimum(result)
     warn_if_nearly_separated(problem, result.w)
     return result
 

@@ -15,22 +15,22 @@ from typing import Literal
 
 import numpy as np
 
-from danl.core.aggregate import hessian_sum
+from danl.core.aggregate import hessian_sum, of_kind
 from danl.core.messages import (
     FOR_GOOD,
     Array,
     Exchange,
-    HessianReply,
     HessianTask,
     Mask,
     Replies,
     ScoresReply,
     ScoresTask,
     Task,
-    packed_size,
     unpack,
 )
+from danl.core.stack import Tasks, who_answered
 from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.safeguarded_state import losses_of
 from danl.regions import Regions
 
 
@@ -42,7 +42,7 @@ class InformationState:
     asked: Literal["hessian", "scores"]
     missing: Mask  # (N,)
     tries: int
-    packed: Array  # of what is being asked for
+    packed: Array | float = 0.0  # the sum of what is being asked for
     loss: float = 0.0
     status: Status | None = None
     products: dict[str, Array] = field(default_factory=dict)
@@ -78,24 +78,22 @@ class Information:
     def begin(self, setup: Setup) -> InformationState:
         everyone = np.ones(setup.n_workers, dtype=bool)
         asked: Literal["hessian", "scores"] = "hessian" if self.hessian else "scores"
-        return InformationState(setup.w0, asked, everyone, 0, np.zeros(packed_size(setup.n_features)))
+        return InformationState(setup.w0, asked, everyone, 0)
 
     def plan(self, state: InformationState, setup: Setup, turn: Turn) -> Exchange:
         kind = HessianTask if state.asked == "hessian" else ScoresTask
         task: Task = kind(turn.exchange, state.w)
-        return Exchange(state.asked, {int(worker): task for worker in np.flatnonzero(state.missing)})
+        return Exchange(state.asked, Tasks(task, np.flatnonzero(state.missing)))
 
     def absorb(self, state: InformationState, replies: Replies, setup: Setup) -> tuple[InformationState, Info]:
         d, missing, packed, loss = setup.n_features, state.missing.copy(), state.packed, state.loss
-        missing[list(replies.received)] = False
-        if state.asked == "hessian":
+        here = who_answered(replies)
+        missing[here] = False
+        if state.asked == "hessian" and len(here):
             packed = packed + hessian_sum(replies, setup.weights, d)
-            told = replies.received.items()
-            loss += sum(float(setup.weights[i]) * reply.loss for i, reply in told if isinstance(reply, HessianReply))
-        else:
-            for worker in sorted(replies.received):
-                reply = replies.received[worker]
-                assert isinstance(reply, ScoresReply)
+            loss += float(setup.weights[here] @ losses_of(replies.received, setup.n_workers)[here])
+        elif state.asked == "scores":
+            for worker, reply in of_kind(replies, ScoresReply).items():
                 packed = packed + float(setup.weights[worker]) ** 2 * reply.packed_scores
         state = replace(state, missing=missing, packed=packed, loss=loss, tries=state.tries + 1)
         if missing.any():
@@ -105,10 +103,10 @@ class Information:
 
     def _answered(self, state: InformationState, setup: Setup) -> InformationState:
         """Everyone has answered: the next question, or the end."""
-        products = state.products | {state.asked: unpack(state.packed, setup.n_features)}
+        products = state.products | {state.asked: unpack(np.asarray(state.packed), setup.n_features)}
         if state.asked == "hessian" and self.scores:
-            everyone, zeros = np.ones(setup.n_workers, dtype=bool), np.zeros_like(state.packed)
-            return replace(state, asked="scores", missing=everyone, tries=0, packed=zeros, products=products)
+            everyone = np.ones(setup.n_workers, dtype=bool)
+            return replace(state, asked="scores", missing=everyone, tries=0, packed=0.0, products=products)
         if self.hessian:
             products |= {"loss": np.array(state.loss)}
         return replace(state, status="converged", products=products)
