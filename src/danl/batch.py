@@ -20,12 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.kernels import BLOCK_ENTRIES, Sandwich, Segments, rows_of
+from danl.kernels import Sandwich, Segments, rows_of
 from danl.local import LocalObjective, assembled, margins
-from danl.objectives import Array, second_blocks, value_and_first
+from danl.objectives import Array, LogarithmicLoss, second_blocks
 
 Mask = NDArray[np.bool_]
 
+BLOCK_ENTRIES = 1 << 20
+"""Stored entries of a block of sparse rows, 12 bytes each, and numbers of a block of dense ones: what stays in the
+cache the cores share. Smaller blocks are slower: going back and forth between two loops costs more than it saves."""
+SMALL_LOSS = 0.01
+"""Average losses below this are added up by themselves: 1 + exp(-s z) has rounded away too much of them."""
 MANY = 64
 """Workers of a block from which on dense rows are summed down the columns, not worker by worker."""
 
@@ -90,7 +95,12 @@ class Batch:
         self.penalties = np.array([each.penalty for each in objectives])
         self.X = _stacked_matrix([each.X for each in objectives])
         self.y = _stacked([each.y for each in objectives])
-        self.row_weights = np.concatenate([each.row_weights for each in objectives])
+        self.own_weights: Array | None = None  # of the rows, where they differ
+        self.scale = 1.0 / np.diff(self.bounds)  # of each worker: what turns its sums into averages
+        if any(each.weights is not None for each in objectives):
+            self.own_weights = np.concatenate([each.row_weights for each in objectives])
+            self.scale = np.ones(self.n_workers)
+        self._logarithmic = self.loss if isinstance(self.loss, LogarithmicLoss) else None
         self.passes = 0  # over the data: margins, and ways back
         self._newest: tuple[Array, Array] | None = None  # a model and its margins
 
@@ -108,6 +118,11 @@ class Batch:
     @property
     def n_workers(self) -> int:
         return len(self.penalties)
+
+    @cached_property
+    def row_weights(self) -> Array:
+        """What each row counts in its worker's average."""
+        return self.scale[self.owners] if self.own_weights is None else self.own_weights
 
     @cached_property
     def owners(self) -> Any:
@@ -141,24 +156,24 @@ class Batch:
     def losses(self, w: Array) -> Array:
         """F_i(w) of every worker."""
         with np.errstate(over="ignore", invalid="ignore"):
-            values = self.loss.value(self.y, self.margins(w))
-            return self.segments.sums(self.row_weights * values) + self.penalty_at(w)
+            return self.scale * self._sums(self.loss.value(self.y, self.margins(w))) + self.penalty_at(w)
 
     def losses_and_gradients(self, w: Array, masks: Mask | None = None) -> tuple[Array, Array]:
         """F_i and grad F_i of every worker, (N,) and (N, d): at w, or with `masks` (N, d) at w * mask of each."""
-        layout, n_rows = self.layout, len(self.y)
+        layout = self.layout
         gradients = np.zeros((self.n_workers, layout.n_outputs, layout.columns))
-        z = np.empty(n_rows if layout.n_outputs == 1 else (n_rows, layout.n_outputs))
-        values = np.empty(n_rows)
         models = None if masks is None else (w * masks).reshape(gradients.shape)
+        newest, told = [], []  # margins, and what the losses are made of, block by block
         with np.errstate(over="ignore", invalid="ignore"):
             for block in self.blocks:
-                own = margins(block.X, w, layout) if models is None else self._own_margins(block, models)
-                z[block.rows] = own
-                values[block.rows], slopes = value_and_first(self.loss, self.y[block.rows], own)
-                weights = self.row_weights[block.rows]
-                self._pull_back(block, slopes * (weights if slopes.ndim == 1 else weights[:, None]), gradients)
-            losses = self.segments.sums(self.row_weights * values)
+                z = margins(block.X, w, layout) if models is None else self._own_margins(block, models)
+                values, slopes = self._values_and_slopes(block.rows, z)
+                self._pull_back(block, slopes, gradients)
+                newest.append(z)
+                told.append(values)
+            gradients *= self.scale[:, None, None]
+            z = _joined(newest)
+            losses = self._losses(_joined(told), z)
             penalised = np.where(layout.penalised, w, 0.0) if layout.intercept else w
             flat = gradients.reshape(self.n_workers, layout.size)
             if masks is None:
@@ -171,6 +186,31 @@ class Batch:
                 losses += 0.5 * self.penalties * np.square(pruned).sum(axis=1)
         self.passes += 2
         return losses, flat
+
+    def _values_and_slopes(self, rows: slice, z: Array) -> tuple[Array, Array]:
+        """The loss of every row, or exp of it where that is cheaper; and its derivative times the row's own weight."""
+        y = self.y[rows]
+        if self._logarithmic is not None:
+            values, slopes = self._logarithmic.exp_value_and_first(y, z)
+        else:
+            values, slopes = self.loss.value(y, z), self.loss.first(y, z)
+        if self.own_weights is None:
+            return values, slopes
+        weights = self.own_weights[rows]
+        return values, slopes * (weights if slopes.ndim == 1 else weights[:, None])
+
+    def _losses(self, values: Array, z: Array) -> Array:
+        """The workers' averages of the losses, from the values that `_values_and_slopes` told."""
+        if self._logarithmic is not None:
+            logarithms = self.segments.sums_of_logarithms
+            losses = self.scale * (logarithms(values) if self.own_weights is None else self._sums(np.log(values)))
+            if np.isfinite(losses).all() and losses.min() > SMALL_LOSS:
+                return losses
+            values = self.loss.value(self.y, z)
+        return self.scale * self._sums(values)
+
+    def _sums(self, values: Array) -> Array:
+        return self.segments.sums(values if self.own_weights is None else self.own_weights * values)
 
     def _own_margins(self, block: Block, models: Array) -> Array:
         """A w_i of every row of worker i, with models (N, outputs, columns)."""
@@ -230,6 +270,10 @@ class Batch:
         """penalty_i / 2 |w|^2 of every worker."""
         penalised = w[self.layout.penalised] if self.layout.intercept else w
         return 0.5 * float(penalised @ penalised) * self.penalties
+
+
+def _joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _stacked_matrix(parts: Sequence[Any]) -> Any:

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 BLOCK_BYTES = 1 << 18
 """Bytes of a block of rows in a dense product: what stays in a core's own cache while it is used."""
 BLOCK_ENTRIES = 1 << 17
-"""Stored entries of a block of sparse rows, 12 bytes each, and numbers of a block of dense ones."""
+"""Stored entries of a block of rows in a sparse product: the same, 12 bytes each."""
 NEARLY_DENSE = 0.24
 """Share of stored entries above which dense blocks beat a sparse product (measured; d^2 against 16 times entries^2)."""
 LARGE = 5_000_000
@@ -127,3 +127,7 @@ class Segments:
     def sums(self, values: Array) -> Array:
         """One sum a stretch; of a matrix, down its columns."""
         return np.asarray(np.add.reduceat(np.add.reduceat(values, self._inner, axis=0), self._outer, axis=0))
+
+    def sums_of_logarithms(self, numbers: Array) -> Array:
+        """One sum of logarithms a stretch, by the logarithms of products: one for many numbers."""
+        return np.asarray(np.add.reduceat(np.log(np.multiply.reduceat(numbers, self._inner)), self._outer))

@@ -27,6 +27,8 @@ from danl.errors import InputError, bad_argument
 from danl.spec import parse_spec, unknown_name
 
 Array = NDArray[np.float64]
+LARGEST_EXPONENT = 700.0
+"""exp of more may overflow."""
 
 
 @runtime_checkable
@@ -51,6 +53,15 @@ class Loss(Protocol):
     def check_targets(self, y: Array) -> None: ...
 
 
+@runtime_checkable
+class LogarithmicLoss(Loss, Protocol):
+    """A loss that is a logarithm: many of them are added up by the logarithm of a product."""
+
+    def exp_value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The exponential of `value`, inf where it is too large; and `first`."""
+        ...
+
+
 class Logistic:
     r"""log(1 + exp(-s z)) with s = 2 y - 1: binary cross-entropy, the paper's experiments."""
 
@@ -62,7 +73,9 @@ class Logistic:
 
     def value(self, y: Array, z: Array) -> Array:
         # Written in s z so that a confident right answer keeps its tiny loss instead of rounding to 0.
-        return np.logaddexp(0.0, -_sign(y) * z)
+        wrong = -_sign(y) * z
+        out: Array = np.maximum(wrong, 0.0) + np.log1p(np.exp(-np.abs(wrong)))
+        return out
 
     def first(self, y: Array, z: Array) -> Array:
         sign = _sign(y)
@@ -73,17 +86,18 @@ class Logistic:
         out: Array = expit(z) * expit(-z)
         return out
 
-    def value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """Both from one exponential: of what is wrong by how much, e = exp(-|s z|)."""
-        sign = _sign(y)
-        right = sign * z
-        e = np.exp(-np.abs(right))
-        wrong = np.where(right >= 0.0, e, 1.0)
-        value = np.log1p(e)
-        value -= np.minimum(right, 0.0)
-        wrong /= 1.0 + e
-        wrong *= -sign
-        return value, wrong
+    def exp_value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """1 + t, whose logarithm is the loss, and -s t / (1 + t), both from one exponential, t = exp(-s z)."""
+        first = np.multiply(y, -2.0)
+        first += 1.0  # -s
+        t = first * z
+        if t.max(initial=0.0) > LARGEST_EXPONENT:
+            return np.full(len(z), np.inf), self.first(y, z)
+        np.exp(t, out=t)
+        first *= t
+        t += 1.0
+        first /= t
+        return t, first
 
     def check_targets(self, y: Array) -> None:
         _check_binary(self.name, y)
@@ -272,15 +286,6 @@ def target_of(loss: str | Loss) -> Literal["binary", "classes", "real"]:
 def outputs_of(loss: Loss) -> int:
     """How many margins a row has: one, or as many as the loss says (`n_outputs`)."""
     return int(getattr(loss, "n_outputs", 1))
-
-
-def value_and_first(loss: Any, y: Array, z: Array) -> tuple[Array, Array]:
-    """The loss and its first derivative of every row; together where the loss has a way that is cheaper."""
-    together = getattr(loss, "value_and_first", None)
-    if together is not None:
-        made: tuple[Array, Array] = together(y, z)
-        return made
-    return loss.value(y, z), loss.first(y, z)
 
 
 def second_blocks(loss: Any, y: Array, z: Array) -> Iterator[tuple[int, int, Array]]:

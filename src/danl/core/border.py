@@ -95,6 +95,9 @@ class Guards:
             raise bad_argument("clip", self.clip, "a number of at least 1", "leave it out to clip nothing")
 
 
+NO_GUARDS = Guards()
+
+
 @dataclass(frozen=True)
 class Border:
     """What replies of a run are held against."""
@@ -103,7 +106,7 @@ class Border:
     penalties: Array  # (N,): the penalty of every worker
     penalised: Mask  # (d,): on which coefficients it is
     overflows: bool  # whether the loss can be +inf at a finite model (Poisson)
-    guards: Guards = Guards()
+    guards: Guards = NO_GUARDS
 
     @property
     def n_features(self) -> int:
@@ -138,7 +141,7 @@ class Border:
 
     def _admissible(self, tasks: Mapping[int, Task], received: Mapping[int, Reply]) -> bool:
         """Whether nothing is wrong with stacked replies, seen at a glance; if not, each is looked at by itself."""
-        if not (isinstance(tasks, Tasks) and isinstance(received, Stacked)) or self.guards != Guards():
+        if not (isinstance(tasks, Tasks) and isinstance(received, Stacked)) or self.guards != NO_GUARDS:
             return False
         asked = ANSWERS[type(tasks.task)]
         n, d = len(received), self.n_features
@@ -157,6 +160,8 @@ class Border:
 
     def _same_masks(self, tasks: Tasks, received: Stacked) -> bool:
         """Whether they answer for workers that were asked, and for the masks that were planned."""
+        if received.workers is tasks.workers and received.masks is tasks.masks:
+            return not getattr(tasks.task, "choose", False) or received.masks is not None
         rows = np.minimum(np.searchsorted(tasks.workers, received.workers), len(tasks) - 1)
         if len(received) and not np.array_equal(tasks.workers[rows], received.workers):
             return False

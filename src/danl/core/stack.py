@@ -141,6 +141,8 @@ class Stacked(Mapping[int, Reply]):
 
     def trained(self, n_workers: int, n_regions: int) -> Mask:
         """Which (worker, region) pairs sent something to learn from, (N, Q)."""
+        if self.gradients is not None and self.masks is not None and len(self.workers) == n_workers:
+            return self.masks
         pairs = np.zeros((n_workers, n_regions), dtype=bool)
         if self.gradients is not None:
             pairs[self.workers] = True if self.masks is None else self.masks

@@ -85,8 +85,9 @@ class Local:
         if self._together is not None and deadline is None and isinstance(exchange.tasks, Tasks):
             answered = self._together.answer(exchange.tasks.without(absent))
             if answered is not None:
-                missing = absent.intersection(exchange.tasks) if absent else ()
-                return replace(answered, failures={index: Failure(index, "timeout", AWAY) for index in sorted(missing)})
+                missing = sorted(absent.intersection(exchange.tasks)) if absent else ()
+                failures = {index: Failure(index, "timeout", AWAY) for index in missing}
+                return replace(answered, failures=failures) if failures else answered
         start = time.perf_counter()
         for index, task in exchange.tasks.items():
             if index in absent:

@@ -86,9 +86,8 @@ class Algorithm1:
         curvature = project(mean_hessian(replies, setup.weights, setup.n_features), mu)
         fragments = gradients_of(answers)
         memory = Memory.fresh(fragments, state.w, setup.regions.n_regions, stamp=state.round)
-        state = replace(state, curvature=curvature, memory=memory)
         gradient = mean_gradient(answers, setup.weights, setup.n_features)
-        return self._step(state, curvature, gradient, setup, exact=self.options.batch_size is None)
+        return self._step(state, memory, curvature, gradient, setup, exact=self.options.batch_size is None)
 
     def _phase_two(
         self, state: Algorithm1State, memory: Memory, curvature: Curvature, replies: Replies, setup: Setup
@@ -103,14 +102,21 @@ class Algorithm1:
         else:
             gradient = memory.mean_covered(setup.weights, trained, setup.regions)
         exact = bool(trained.all()) and self.options.batch_size is None
-        return self._step(replace(state, memory=memory), curvature, gradient, setup, exact=exact)
+        return self._step(state, memory, curvature, gradient, setup, exact=exact)
 
     def _step(
-        self, state: Algorithm1State, curvature: Curvature, gradient: Array, setup: Setup, *, exact: bool
+        self,
+        state: Algorithm1State,
+        memory: Memory,
+        curvature: Curvature,
+        gradient: Array,
+        setup: Setup,
+        *,
+        exact: bool,
     ) -> tuple[Algorithm1State, Info]:
         """Line 7 or 20, unless the workers have just shown that w is good enough."""
         info = Info(grad_norm=float(np.linalg.norm(gradient)))
-        state = replace(state, round=state.round + 1)
         if exact and info.grad_norm <= setup.tol:
-            return replace(state, status="converged"), info
-        return replace(state, w=state.w - curvature.solve(gradient)), info
+            return Algorithm1State(state.w, state.round + 1, "converged", curvature, memory), info
+        w = state.w - curvature.solve(gradient)
+        return Algorithm1State(w, state.round + 1, None, curvature, memory), info

@@ -16,7 +16,7 @@ from danl.regions import BoolArray, IntArray
 
 def coverage_counts(masks: BoolArray) -> IntArray:
     """Count the workers that train each region: |C^{t,q}|, from masks (N, Q) to shape (Q,)."""
-    counts: IntArray = np.count_nonzero(masks, axis=0)
+    counts: IntArray = masks.sum(axis=0)
     return counts
 
 
@@ -56,12 +56,11 @@ class MaskRecord:
 
     def after(self, masks: BoolArray) -> MaskRecord:
         """Return the record with one more round, of masks (N, Q)."""
-        counts = coverage_counts(masks)
-        trained = counts[counts > 0]
+        trained = [count for count in coverage_counts(masks).tolist() if count]
         staleness = staleness_after(self.staleness, masks)
         return MaskRecord(
             staleness=staleness,
-            min_coverage=min(self.min_coverage, int(trained.min(initial=len(masks)))),
+            min_coverage=min(self.min_coverage, min(trained, default=len(masks))),
             max_staleness=max(self.max_staleness, int(staleness.max())),
             min_trained=min(self.min_trained, len(trained)),
         )
