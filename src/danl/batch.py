@@ -235,29 +235,31 @@ class Batch:
 
         Where the newest margins are those of w, they are not computed again.
         """
-        row_weights = weights[self.owners] * self.row_weights
         z = self.margins(w)
-        X, y, sandwich = self.X, self.y, self.sandwich
         if rows is not None and any(own is not None for own in rows):
-            taken, scale = self._taken(rows)
-            X, y, z, row_weights = X[taken], y[taken], z[taken], scale * row_weights[taken]
+            taken, counts = self._taken(rows)
+            X, y, z = self.X[taken], self.y[taken], z[taken]
+            of_worker = np.repeat(weights * self.scale * np.diff(self.bounds) / counts, counts)
+            row_weights = of_worker if self.own_weights is None else of_worker * self.own_weights[taken]
             sandwich = Sandwich(X)
+        else:
+            X, y, sandwich = self.X, self.y, self.sandwich
+            row_weights = weights[self.owners] * self.row_weights
         with np.errstate(over="ignore", invalid="ignore"):
             blocks = ((k, m, row_weights * bend) for k, m, bend in second_blocks(self.loss, y, z))
             whole = assembled(X, blocks, self.layout, sandwich)
         penalty = float(weights @ self.penalties)
-        whole[np.diag_indices_from(whole)] += np.where(self.layout.penalised, penalty, 0.0)
+        whole.flat[:: len(whole) + 1] += np.where(self.layout.penalised, penalty, 0.0)
         return whole
 
-    def _taken(self, rows: Sequence[Array | None]) -> tuple[Array, Array]:
-        """Rows of the samples in the whole, and what each stands for."""
-        parts, scales = [], []
-        for worker, own in enumerate(rows):
-            first, last = int(self.bounds[worker]), int(self.bounds[worker + 1])
-            sample = np.arange(last - first) if own is None else own
-            parts.append(first + sample)
-            scales.append(np.full(len(sample), (last - first) / len(sample)))
-        return np.concatenate(parts), np.concatenate(scales)
+    def _taken(self, rows: Sequence[Array | None]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows of the samples in the whole, and how many there are of each worker."""
+        bounds = self.bounds.tolist()
+        parts = [
+            np.arange(first, last) if own is None else first + own
+            for own, (first, last) in zip(rows, pairwise(bounds), strict=True)
+        ]
+        return np.concatenate(parts), np.array([len(part) for part in parts])
 
     def margins(self, w: Array) -> Array:
         """A w of every row; those of the newest w are kept."""

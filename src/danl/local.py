@@ -176,6 +176,9 @@ def margins(X: Any, w: Array, layout: Layout) -> Array:
 def assembled(X: Any, blocks: Iterable[tuple[int, int, Array]], layout: Layout, sandwich: Sandwich) -> Array:
     """The symmetric matrix whose block of outputs k <= m is A^T diag(bend) A."""
     n, columns = layout.n_features, layout.columns
+    if layout.size == n:
+        ((_, _, bend),) = blocks
+        return sandwich(bend)
     whole = np.empty((layout.size, layout.size))
     for k, m, bend in blocks:
         block = np.empty((columns, columns))

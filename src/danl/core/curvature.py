@@ -25,7 +25,7 @@ class Curvature:
     """
 
     hessian: Array
-    factor: Array | None = None  # upper triangular, Pi = factor^T factor
+    factor: Array | None = None  # its upper triangle: Pi = factor^T factor
     eigenvalues: Array | None = None
     vectors: Array | None = None
     scale: Array | None = None  # what a unit of each coefficient is
@@ -68,7 +68,7 @@ def project(hessian: Array, mu: float) -> Curvature:
     # With a penalty the lowest eigenvalue is often mu itself, up to rounding: that counts as not below.
     floor = mu - len(hessian) * EIGENVALUE_ROUNDING * most
     if floor > EIGENVALUE_ROUNDING * most and _above(hessian, floor):
-        factor, failed = dpotrf(hessian)
+        factor, failed = dpotrf(hessian.T, clean=0)
         if not failed:
             return Curvature(hessian, np.asarray(factor))
     eigenvalues, vectors = np.linalg.eigh(hessian)
@@ -79,7 +79,7 @@ def project(hessian: Array, mu: float) -> Curvature:
 def _without_penalty(hessian: Array) -> Curvature:
     scaled, scale = with_unit_diagonal(hessian)
     if _above(scaled, RELATIVE_FLOOR * len(hessian)):  # the trace, d, is at least the largest eigenvalue
-        factor, failed = dpotrf(hessian)
+        factor, failed = dpotrf(hessian.T, clean=0)
         if not failed:
             return Curvature(hessian, np.asarray(factor))
     eigenvalues, vectors = np.linalg.eigh(scaled)
@@ -101,8 +101,8 @@ def _above(hessian: Array, floor: float) -> bool:
     if not np.isfinite(diagonal).all() or diagonal.min() <= floor:
         return False
     shifted = hessian.copy()
-    shifted[np.diag_indices_from(shifted)] -= floor
-    return bool(dpotrf(shifted, overwrite_a=1)[1] == 0)
+    shifted.flat[:: len(shifted) + 1] -= floor
+    return bool(dpotrf(shifted.T, overwrite_a=1, clean=0)[1] == 0)  # columns, as LAPACK has them: no copy
 
 
 def _top(eigenvalues: Array) -> float:

@@ -15,6 +15,7 @@ With "adaptive", or a Hessian exchange every k rounds, it is the safeguarded one
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from danl.core.messages import Dtype, Exchange, Replies, Submodel
@@ -125,7 +126,7 @@ class DANL:
             return "danl-secant" if self.secant and self.curvature != "once" else "danl"
         return "danl-paper" if self.submodel == "pruned" else "danl-masked"
 
-    @property
+    @cached_property
     def structure(self) -> Structure:
         """What is exchanged of a Hessian."""
         found = Structure.parse(self.curvature) if isinstance(self.curvature, str) else None
@@ -135,7 +136,7 @@ class DANL:
         """Numbers of the curvature that the server holds."""
         return self.structure.held(regions)
 
-    @property
+    @cached_property
     def _loop(self) -> Any:
         if self.curvature == "once":
             return Algorithm1(self)
