@@ -39,6 +39,11 @@ ALPHA = 1e-3
 WORKERS = 10
 DANL: dict[str, Any] = {"method": "danl-secant:hessian_batch=500", "monitor": False, "tol": NORM}
 """How danl is called; everything else is its default."""
+OTHER_CALLS: dict[str, dict[str, Any]] = {
+    "danl, whole Hessians": {**DANL, "method": "danl-secant"},
+    "danl, default method": {**DANL, "method": "danl"},
+}
+"""What else is measured: the estimators' default, without the sample of rows; and the default of `danl.solve`."""
 WEIGHTING = "samples"
 """The pooled objective, also where shards are not all of one size."""
 DATA = ("a1a", "phishing", "a9a", "w8a")
@@ -117,6 +122,10 @@ def danl_contestants(X: Any, y: np.ndarray) -> list[Contestant]:
     return [
         Contestant("danl", lambda made: danl.solve(made, **DANL), problem),
         Contestant("danl, again", lambda made: danl.solve(made, **DANL), lambda: kept),
+        *(
+            Contestant(label, lambda made, call=call: danl.solve(made, **call), problem)
+            for label, call in OTHER_CALLS.items()
+        ),
     ]
 
 
@@ -144,7 +153,7 @@ def measure_one(name: str, X: Any, y: np.ndarray, *, repeats: int, peers: dict[s
                 if found[label].tol is not None:
                     contestants.append(_peer(label, fit, matrix, y, found[label].tol))
         timings = race(contestants, repeats)
-    rows = [_danl_row(name, X, y, label, timings[label]) for label in ("danl", "danl, again")]
+    rows = [_danl_row(name, X, y, label, timings[label]) for label in ("danl", "danl, again", *OTHER_CALLS)]
     for label, searched in found.items():
         peer, form = label.rsplit(", ", 1)
         timing = timings.get(label)
@@ -194,8 +203,8 @@ TEXT = """
 Logistic regression, alpha {alpha:g}, no intercept, to a gradient norm of the averaged objective of at most {norm:g}.
 danl runs with {workers} workers in this process, called with {call}. For every run its shards and its problem are made
 anew, outside the clock; what it makes of them is on the clock. `danl, again` solves the same problem object a second
-time. The peers get all rows at once, as a CSR matrix, and as a dense array, too, where at least {share:g} % of the
-entries are not zero. Best of {repeats}, in turn:
+time; {others}. The peers get all rows at once, as a CSR
+matrix, and as a dense array, too, where at least {share:g} % of the entries are not zero. Best of {repeats}, in turn:
 """
 TOLERANCES = """
 Tolerances the peers were given, the loosest that reach it of {first:g}, {second}, {third:g}, ..., {last:g}; and the
@@ -243,6 +252,7 @@ def markdown(rows: Rows) -> str:
             norm=NORM,
             workers=WORKERS,
             call=", ".join(f"`{name}={value!r}`" for name, value in DANL.items()),
+            others="; ".join(f"`{label}` is `method={call['method']!r}`" for label, call in OTHER_CALLS.items()),
             share=100 * DENSE_FROM,
             repeats=most(rows, "repeats"),
         ),
@@ -269,6 +279,7 @@ def ratio_table(rows: Rows) -> str:
         ("danl to peers given CSR", "danl", ("CSR",)),
         ("danl to peers given CSR or dense", "danl", ("CSR", "dense")),
         ("danl, again, to peers given CSR", "danl, again", ("CSR",)),
+        *((f"{label}, to peers given CSR", label, ("CSR",)) for label in OTHER_CALLS),
     ):
         found = ratios(rows, solver, forms)
         lines.append([label, *(times(found.get(name)) for name in every), times(geometric_mean(found.values()))])

@@ -100,6 +100,9 @@ class Batch:
         if any(each.weights is not None for each in objectives):
             self.own_weights = np.concatenate([each.row_weights for each in objectives])
             self.scale = np.ones(self.n_workers)
+        # Where all rows of a worker weigh the same, the shorter of slopes and gradients is scaled.
+        self.scale_after = self.own_weights is None and self.n_workers * self.layout.size < len(self.y)
+        self._same_penalty = float(self.penalties[0]) if (self.penalties == self.penalties[0]).all() else 0.0
         self._logarithmic = self.loss if isinstance(self.loss, LogarithmicLoss) else None
         self.passes = 0  # over the data: margins, and ways back
         self._newest: tuple[Array, Array] | None = None  # a model and its margins
@@ -161,23 +164,30 @@ class Batch:
     def losses_and_gradients(self, w: Array, masks: Mask | None = None) -> tuple[Array, Array]:
         """F_i and grad F_i of every worker, (N,) and (N, d): at w, or with `masks` (N, d) at w * mask of each."""
         layout = self.layout
-        gradients = np.zeros((self.n_workers, layout.n_outputs, layout.columns))
-        models = None if masks is None else (w * masks).reshape(gradients.shape)
+        shape = (self.n_workers, layout.n_outputs, layout.columns)
+        gradients: Array | None = None
+        models = None if masks is None else (w * masks).reshape(shape)
         newest, told = [], []  # margins, and what the losses are made of, block by block
         with np.errstate(over="ignore", invalid="ignore"):
             for block in self.blocks:
                 z = margins(block.X, w, layout) if models is None else self._own_margins(block, models)
                 values, slopes = self._values_and_slopes(block.rows, z)
-                self._pull_back(block, slopes, gradients)
+                if len(self.blocks) == 1 and layout.size == layout.n_features:
+                    gradients = block.pulled_back(slopes)
+                else:
+                    gradients = np.zeros(shape) if gradients is None else gradients
+                    self._pull_back(block, slopes, gradients)
                 newest.append(z)
                 told.append(values)
-            gradients *= self.scale[:, None, None]
+            assert gradients is not None
+            flat = gradients.reshape(self.n_workers, layout.size)
+            if self.scale_after:
+                flat *= self.scale[:, None]
             z = _joined(newest)
             losses = self._losses(_joined(told), z)
             penalised = np.where(layout.penalised, w, 0.0) if layout.intercept else w
-            flat = gradients.reshape(self.n_workers, layout.size)
             if masks is None:
-                flat += np.multiply.outer(self.penalties, penalised)
+                flat += self._same_penalty * penalised if self._same_penalty else self.penalties[:, None] * penalised
                 losses += self.penalty_at(w)
                 self._newest = (w.copy(), z)
             else:
@@ -194,9 +204,9 @@ class Batch:
             values, slopes = self._logarithmic.exp_value_and_first(y, z)
         else:
             values, slopes = self.loss.value(y, z), self.loss.first(y, z)
-        if self.own_weights is None:
+        if self.scale_after:
             return values, slopes
-        weights = self.own_weights[rows]
+        weights = self.row_weights[rows]
         return values, slopes * (weights if slopes.ndim == 1 else weights[:, None])
 
     def _losses(self, values: Array, z: Array) -> Array:

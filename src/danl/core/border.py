@@ -155,7 +155,7 @@ class Border:
             and bool(np.isfinite(received.losses).all())
             and (received.gradients is None) == (asked is LossReply)
             and (received.gradients is None or received.gradients.shape == (n, d))
-            and (received.gradients is None or bool(np.isfinite(received.gradients).all()))
+            and (received.gradients is None or _sums_to_a_number(received.gradients))
         )
 
     def _same_masks(self, tasks: Tasks, received: Stacked) -> bool:
@@ -299,6 +299,12 @@ def _is_definite(packed: Array, d: int, shift: Array) -> bool:
     shifted = packed.copy()
     shifted[np.cumsum(np.arange(d + 1, 1, -1)) - (d + 1)] += shift
     return int(dpptrf(d, shifted, lower=1, overwrite_ap=1)[1]) == 0
+
+
+def _sums_to_a_number(array: Array) -> bool:
+    """Whether the sum is finite: then all of it is. Where it is not, sums of finite numbers may have overflowed."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(array.sum()))
 
 
 def _vector_fault(name: str, vector: object, length: int, excused: bool) -> str | None:
