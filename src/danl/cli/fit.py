@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from danl.checkpoint import Checkpoints
 from danl.cli.display import console, human_bytes, number, summary_table
 from danl.cli.flower import fit_on_sites, on_sites
-from danl.cli.options import RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
+from danl.cli.options import OUTPUT, RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
 from danl.cli.output import check_out, describe, write_run
 from danl.errors import InputError
 from danl.result import Reference, Result
@@ -40,6 +40,7 @@ def fit(
     address: Annotated[
         str | None, option(RUN, "Of a Ray cluster, for --engine ray: auto, or host:port; default: a new one here.")
     ] = None,
+    live: Annotated[bool, option(OUTPUT, "Watch the run: a curve, who trains what, how far it is.", "--live")] = False,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -49,10 +50,12 @@ def fit(
     Example: danl fit a1a --policy coverage:psi=3 --alpha 1e-3 --init fedavg:rounds=10 --reference --out run
     """
     options = replace(options, engine=at_address(options.engine, address))
+    if live and options.quiet:
+        raise InputError("--live and --quiet: one shows the run, the other nothing of it; give one of them")
     if on_sites(options.engine):
         if checkpoint is not None or resume is not None:
             raise InputError("--checkpoint and --resume: are not for --engine flower; leave them out")
-        run = fit_on_sites(options, method, reference=reference, out=out, force=force, as_json=as_json)
+        run = fit_on_sites(options, method, reference=reference, live=live, out=out, force=force, as_json=as_json)
         return EXIT[run.status]
     screen = console()
     job = options.job(method)
@@ -61,7 +64,9 @@ def fit(
     folder = checkpoint or resume
     checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
     trace = Trace()
-    result = options.solve(job, method, measured_against, screen, checkpoints, resume, None if out is None else trace)
+    result = options.solve(
+        job, method, measured_against, screen, checkpoints, resume, None if out is None else trace, live
+    )
     if out is not None:
         write_run(out, result, job.title, describe(options, method, job, result), trace, job.data)
     report = run_report(options, job, result, measured_against, str(out) if out else None)

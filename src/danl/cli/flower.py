@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from danl._version import __version__
-from danl.cli.display import LiveRun, console, summary_table
+from danl.cli.display import console, summary_table
 from danl.cli.options import RunOptions, check_init, with_batches
 from danl.cli.output import check_out, failures_of, versions, write_run
 from danl.data import load_dataset, partition
@@ -94,7 +94,7 @@ def on_sites(engine: str) -> bool:
 
 
 def fit_on_sites(
-    options: RunOptions, method: str, *, reference: bool, out: Path | None, force: bool, as_json: bool
+    options: RunOptions, method: str, *, reference: bool, live: bool, out: Path | None, force: bool, as_json: bool
 ) -> Result:
     """`danl fit --engine flower`: drive a fit on the sites of a SuperLink; show and write what every fit does."""
     screen = console()
@@ -102,8 +102,8 @@ def fit_on_sites(
     check_out(out, force=force)
     shared = Path(tempfile.mkdtemp(prefix="danl-fit-"))  # where the ServerApp writes and this process reads
     try:
-        with LiveRun(screen, method, options.rounds, quiet=options.quiet) as live:
-            result = run_app(config, out=shared, callback=live, **target)
+        with options.display(screen, f"{options.data} on its sites", method, None, live) as shown:
+            result = run_app(config, out=shared, callback=shown, **target)
         told = json.loads((shared / "result.json").read_text(encoding="utf-8"))
         trace = Trace.read(shared / WORKERS)
     finally:
