@@ -148,9 +148,9 @@ class LiveView:
             return [Text(f"workers on each region: {counts}")]
         told, trained, asked = newest
         means = matrix_means(len(trained), trained.shape[1], width, height, plain=plain)
-        head = f"regions x {len(trained)} workers, exchange {told.exchange}"
-        line = Text(f"{head}: {means}" if len(head) + len(means) + 2 <= width else means, "dim")
-        return [line, *matrix(trained, asked, width, height, plain=plain)]
+        heads = (f"regions x {len(trained)} workers, exchange {told.exchange}: ", f"exchange {told.exchange}: ", "")
+        head = next((each for each in heads if len(each) + len(means) <= width), "")
+        return [Text(head + means, "dim"), *matrix(trained, asked, width, height, plain=plain)]
 
     def _position(self, row: Row) -> str:
         return f"round {row.exchange}/{self._max_rounds}"
