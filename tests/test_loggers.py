@@ -216,6 +216,29 @@ def test_as_options_of_fit(capsys, store, tmp_path):
     assert len(scalars(events(tmp_path / "tb"), "objective")) == 5
 
 
+@needs("tensorboardX")
+def test_a_fit_on_sites_is_logged_as_one_that_is_here(tmp_path, monkeypatch):
+    """What a federation's run hands over is rows and a result; the run itself is tested where there is one."""
+    pytest.importorskip("flwr")
+    from danl.cli import flower
+
+    result = danl.solve(random_problem(), **RUN)
+
+    def play(config, *, out, callback, timeout):
+        for row in result.history:
+            callback(row)
+        return result
+
+    monkeypatch.setattr(flower, "run_app", play)
+    told = flower._watched([TensorBoard(tmp_path / "a")], {"method": "danl"}, tmp_path, {"timeout": 1.0})
+    assert told is result
+    assert len(scalars(events(tmp_path / "a"), "objective")) == len(result.history)
+    monkeypatch.setattr(flower, "run_app", lambda *arguments, **options: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        flower._watched([TensorBoard(tmp_path / "b")], {"method": "danl"}, tmp_path, {"timeout": 1.0})
+    assert events(tmp_path / "b")  # closed, and whole
+
+
 @needs("mlflow")
 def test_a_store_is_refused_before_anything_is_computed(capsys, store, monkeypatch):
     monkeypatch.setattr("danl.cli.options.solve", lambda *arguments, **options: pytest.fail("it ran"))

@@ -67,6 +67,32 @@ def test_what_it_shows(screen):
     assert text[-1] == STOP_HINT
 
 
+def test_without_a_trace_the_workers_on_each_region_are_counted(screen):
+    """As over a federation's sites, where only the rows come here."""
+    view = LiveView(screen, "title", "danl", 40, 1e-10)
+    view(ROW)
+    assert "workers on each region: 2 1 1" in [line.plain for line in view.lines(80, 23)]
+
+
+def test_the_matrix_is_of_the_newest_exchange_that_trained_something(screen):
+    trace = danl.Trace(newest=1)
+    trace.begin(4, 3)
+    view = LiveView(screen, "title", "danl", 40, 1e-10, trace)
+    zeros, ones = np.zeros(4, dtype=np.int64), np.ones(4, dtype=np.int8)
+    trace.note(3, ones, np.eye(4, 3, dtype=bool), zeros, zeros)
+    view(ROW)
+    trace.note(4, ones, np.zeros((4, 3), dtype=bool), zeros, zeros)
+    view(replace(ROW, exchange=4, kind="loss"))
+    text = [line.plain for line in view.lines(80, 23)]
+    assert "exchange 3: █ trained, · not, x no answer, blank not asked" in "\n".join(text)
+    assert " 1 · █ · ·  1" in text
+
+
+def test_before_the_first_exchange(screen):
+    view = LiveView(screen, "title", "danl", 40, 1e-10)
+    assert [line.plain for line in view.lines(80, 23)] == ["title", "waiting for the workers"]
+
+
 def test_without_a_reference_the_curve_is_the_gradient_norm(screen):
     view, _ = watched(screen, reference=False)
     text = "\n".join(line.plain for line in view.lines(80, 23))
