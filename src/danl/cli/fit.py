@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from danl.callbacks import MLflow, TensorBoard
 from danl.checkpoint import Checkpoints
 from danl.cli.display import console, human_bytes, number, summary_table
 from danl.cli.flower import fit_on_sites, on_sites
-from danl.cli.options import RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
+from danl.cli.options import OUTPUT, RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
 from danl.cli.output import check_out, describe, write_run
 from danl.errors import InputError
 from danl.result import Reference, Result
 from danl.solver import DEFAULT_METHOD
+from danl.trace import Trace
 
-EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130}
+EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130, "stopped": 0}
 
 METHOD_HELP = (
     "danl, danl-secant, danl-masked, danl-paper, newton-zero, newton, newton-undamped, gd, fedavg; options as "
@@ -39,6 +41,11 @@ def fit(
     address: Annotated[
         str | None, option(RUN, "Of a Ray cluster, for --engine ray: auto, or host:port; default: a new one here.")
     ] = None,
+    live: Annotated[bool, option(OUTPUT, "Watch the run: a curve, who trains what, how far it is.", "--live")] = False,
+    mlflow: Annotated[
+        str | None, option(OUTPUT, "Log to MLflow: a server's address, or sqlite:///mlflow.db.", "--mlflow")
+    ] = None,
+    tensorboard: Annotated[Path | None, option(OUTPUT, "Folder for TensorBoard's events.", "--tensorboard")] = None,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -48,20 +55,30 @@ def fit(
     Example: danl fit a1a --policy coverage:psi=3 --alpha 1e-3 --init fedavg:rounds=10 --reference --out run
     """
     options = replace(options, engine=at_address(options.engine, address))
+    if live and options.quiet:
+        raise InputError("--live and --quiet: one shows the run, the other nothing of it; give one of them")
+    loggers = loggers_of(mlflow, tensorboard, f"{method} on {Path(options.data).name}")
     if on_sites(options.engine):
         if checkpoint is not None or resume is not None:
             raise InputError("--checkpoint and --resume: are not for --engine flower; leave them out")
-        run = fit_on_sites(options, method, reference=reference, out=out, force=force, as_json=as_json)
+        run = fit_on_sites(
+            options, method, reference=reference, live=live, loggers=loggers, out=out, force=force, as_json=as_json
+        )
         return EXIT[run.status]
     screen = console()
     job = options.job(method)
     check_out(out, force=force or resume is not None)  # what is there is of the run that goes on
+    for logger in loggers:
+        logger.connect()
     measured_against = options.reference(job, screen) if reference else None
     folder = checkpoint or resume
     checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
-    result = options.solve(job, method, measured_against, screen, checkpoints, resume)
+    trace = Trace()
+    result = options.solve(
+        job, method, measured_against, screen, checkpoints, resume, None if out is None else trace, live, loggers
+    )
     if out is not None:
-        write_run(out, result, job.title, describe(options, method, job, result), job.data)
+        write_run(out, result, job.title, describe(options, method, job, result), trace, job.data)
     report = run_report(options, job, result, measured_against, str(out) if out else None)
     if as_json:
         print(json.dumps(report, allow_nan=False))
@@ -90,6 +107,16 @@ def fit(
     if result.status == "interrupted" and folder is not None:
         screen.print(f"to go on: the same command with --resume {folder}", soft_wrap=True)
     return EXIT[result.status]
+
+
+def loggers_of(mlflow: str | None, tensorboard: Path | None, name: str) -> list[MLflow | TensorBoard]:
+    """What --mlflow and --tensorboard ask for."""
+    loggers: list[MLflow | TensorBoard] = []
+    if mlflow is not None:
+        loggers.append(MLflow(tracking_uri=mlflow, run_name=name))
+    if tensorboard is not None:
+        loggers.append(TensorBoard(tensorboard))
+    return loggers
 
 
 def at_address(engine: str, address: str | None) -> str:
