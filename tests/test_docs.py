@@ -7,9 +7,12 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -192,6 +195,119 @@ def test_every_public_name_is_in_the_api_page():
         short = module.__name__
         missing += [f"{short}.{name}" for name in module.__all__ if not re.search(rf"`(?:[\w.]+\.)?{name}\b", page)]
     assert not missing
+
+
+# --- the site: `make docs`, its links, and that it needs no network ---
+
+
+class Page(HTMLParser):
+    """What a page of the site holds: its anchors, where its links lead, and what a browser loads with it."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.anchors, self.links, self.loaded = set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        if "id" in given:
+            self.anchors.add(given["id"])
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        elif tag == "link" and given.get("rel") not in ("canonical", "index", "search", "next", "prev", "author"):
+            self.loaded.append(given["href"])
+        self.loaded += [given[name] for name in ("src", "srcset", "poster", "data") if given.get(name)]
+
+
+def broken_links(folder):
+    """Links of a site that lead nowhere, as "page -> link"."""
+    pages = {path: Page(path.read_text(encoding="utf-8")) for path in folder.rglob("*.html")}
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            if re.match(r"[a-z]+:", link):
+                continue  # another site
+            file, _, anchor = unquote(link).partition("#")
+            goal = (path.parent / file).resolve() if file else path
+            if not goal.is_file() or (anchor and goal in pages and anchor not in pages[goal].anchors):
+                broken.append(f"{path.relative_to(folder)} -> {link}")
+    return broken
+
+
+def loaded_from_elsewhere(folder):
+    """What pages and style sheets of a site would load over the network."""
+    found = []
+    for path in folder.rglob("*.html"):
+        loaded = Page(path.read_text(encoding="utf-8")).loaded
+        found += [f"{path.name}: {goal}" for goal in loaded if re.match(r"(https?:)?//", goal)]
+    for path in folder.rglob("*.css"):
+        loaded = re.findall(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')]+)""", path.read_text(encoding="utf-8"))
+        found += [f"{path.name}: {goal}" for goal in loaded]
+    return found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built as `make docs` builds it: a warning is an error."""
+    if importlib.util.find_spec("sphinx") is None:
+        pytest.skip("needs the extra docs")
+    folder = tmp_path_factory.mktemp("site")
+    folders = ["-d", str(folder / "doctrees"), str(ROOT / "docs"), str(folder / "html")]
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", *folders],
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return folder / "html"
+
+
+def test_every_link_of_the_site_leads_somewhere(site):
+    assert len(list(site.rglob("*.html"))) > 20
+    assert broken_links(site) == []
+
+
+def test_the_site_loads_nothing_over_the_network(site):
+    assert loaded_from_elsewhere(site) == []
+
+
+def test_every_document_is_in_the_sites_contents(site):
+    index = Page((site / "index.html").read_text(encoding="utf-8"))
+    pages = {path.with_suffix(".html").name for path in (ROOT / "docs").glob("*.md")} - {"index.html"}
+    assert pages <= {link.partition("#")[0] for link in index.links}
+    assert {"reference/index.html", "pages/contributing.html", "pages/changelog.html"} <= set(index.links)
+
+
+def test_every_public_name_is_in_the_sites_reference(site):
+    there = set()
+    for path in (site / "reference").glob("*.html"):
+        there |= Page(path.read_text(encoding="utf-8")).anchors
+    modules = {"engines", "methods", "objectives", "policies"}
+    named = {f"danl.{name}" for name in danl.__all__ if name not in {*modules, "__version__"}}
+    for module in (danl.engines, danl.methods, danl.policies):
+        named |= {f"{module.__name__}.{name}" for name in module.__all__}
+    named -= {"danl.policies.Profile"}  # danl.Profile
+    assert named - there == set()
+    assert {f"module-danl.{name}" for name in modules} <= there
+
+
+def test_equations_of_the_site_are_mathml(site):
+    text = (site / "method.html").read_text(encoding="utf-8")
+    assert text.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') >= 5
+    assert "\\frac" not in text
+    assert "mathjax.js" not in text.lower()
+
+
+def test_broken_links_and_foreign_files_of_a_site_are_found(tmp_path):
+    (tmp_path / "a.html").write_text('<a href="b.html#there">x</a><a href="b.html#gone">x</a><a href="c.html">x</a>')
+    (tmp_path / "b.html").write_text('<p id="there"><img src="https://example.org/x.png"><a href="#top">x</a></p>')
+    (tmp_path / "s.css").write_text("p { background: url('//example.org/y.png') }")
+    assert sorted(broken_links(tmp_path)) == ["a.html -> b.html#gone", "a.html -> c.html", "b.html -> #top"]
+    assert loaded_from_elsewhere(tmp_path) == ["b.html: https://example.org/x.png", "s.css: //example.org/y.png"]
 
 
 # --- the files themselves ---
