@@ -1,8 +1,8 @@
 """The site from files that are read in the repository as well: they know nothing of Sphinx.
 
-Three things are done to a page when it is read. The index gets a table of contents, made of the links in its tables, a
-part for every section. A page that stands for a file outside `docs/` (CONTRIBUTING.md, CHANGELOG.md) gets its text. And
-links to files outside `docs/` lead to the pages that stand for them.
+Four things are done to a page when it is read. The index gets a table of contents, made of the links in its tables, a
+part for every section. A page that stands for a file outside `docs/` (CONTRIBUTING.md, CHANGELOG.md) gets its text. The
+page of the examples gets their code. And links to files outside `docs/` lead to the pages that stand for them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ PAGES = {
 
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 SECTION = re.compile(r"^## (.*)$", re.MULTILINE)
+OUTPUT = re.compile(r"\(\.\./examples/(\w+)\.py\)(?:(?!^## ).)*?^```text\n.*?^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^(```.*?^```)$", re.MULTILINE | re.DOTALL)
 
 
@@ -42,6 +43,8 @@ def read(app: Any, name: str, source: list[str]) -> None:
     if name in STANDS_FOR:
         folder, text = ROOT, (ROOT / STANDS_FOR[name]).read_text(encoding="utf-8")
         app.env.note_dependency(str(ROOT / STANDS_FOR[name]))
+    if name == "examples":
+        text = OUTPUT.sub(with_code, text)
     if name == "index":
         text += contents(text)
     if app.env.doc2path(name).suffix == ".md":
@@ -67,6 +70,11 @@ def redirected(text: str, folder: Path, page_folder: Path) -> str:
 
     parts = FENCE.split(text)  # code is left as it is
     return "".join(part if part.startswith("```") else LINK.sub(there, part) for part in parts)
+
+
+def with_code(found: re.Match[str]) -> str:
+    """What is said of an example, and below it the script."""
+    return f"{found[0]}\n\n```{{literalinclude}} ../examples/{found[1]}.py\n:language: python\n```"
 
 
 def contents(index: str) -> str:
