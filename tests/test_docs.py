@@ -1,5 +1,6 @@
 """The documents: links lead somewhere, examples run, commands work, and nothing of one machine is in a file."""
 
+import ast
 import importlib.util
 import json
 import os
@@ -19,6 +20,7 @@ import pytest
 import danl
 from danl.__main__ import main
 from danl.data.registry import REGISTRY
+from tests.loopback import namespace, only_loopback
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -123,9 +125,23 @@ def run_danl(words, capfd, quiet=False):
 
 
 def runs(options):
-    """Whether a Python block runs here: not with `no-run`, and with `needs=name` where there is such a package."""
+    """Whether a Python block runs here: with `needs=name` where there is such a package.
+
+    With `loopback`, where a network namespace is permitted.
+    """
     needed = re.findall(r"needs=(\w+)", options)
-    return "no-run" not in options and all(importlib.util.find_spec(name) for name in needed)
+    there = all(importlib.util.find_spec(name) for name in needed)
+    return there and ("loopback" not in options or namespaces())
+
+
+@cache
+def namespaces():
+    """Whether a process may be started in a network of its own."""
+    if only_loopback():
+        return True
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        return False
+    return subprocess.run([*namespace(), "true"], capture_output=True, timeout=20, check=False).returncode == 0
 
 
 def shown_after(block, text):
@@ -138,6 +154,17 @@ def shown_after(block, text):
 def words(text):
     """The words of printed text, however it is broken into lines; numbers differ between machines, words do not."""
     return sorted(WORD.findall(text))
+
+
+def printed_in_a_network_of_its_own(program):
+    """What a program prints in a process of its own, with loopback for all its network: Ray's ports are open to all."""
+    command = [*([] if only_loopback() else namespace()), sys.executable, "-"]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    done = subprocess.run(
+        command, input=program, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("path", RUNNABLE, ids=name_of)
@@ -153,7 +180,10 @@ def test_examples_run(path, tmp_path, monkeypatch, capfd):
         line = text[: block.start(3)].count("\n") + 1
         if kind == "python" and runs(options):
             capfd.readouterr()
-            exec(compile("\n" * (line - 1) + body, name_of(path), "exec"), namespace)
+            if "loopback" in options:
+                print(printed_in_a_network_of_its_own(body))
+            else:
+                exec(compile("\n" * (line - 1) + body, name_of(path), "exec"), namespace)
             printed, shown = capfd.readouterr().out, shown_after(block, text)
             assert shown is None or words(printed) == words(shown), f"{name_of(path)}:{line}\n{printed}"
         elif kind in ("console", "sh"):
@@ -195,6 +225,37 @@ def test_every_public_name_is_in_the_api_page():
         short = module.__name__
         missing += [f"{short}.{name}" for name in module.__all__ if not re.search(rf"`(?:[\w.]+\.)?{name}\b", page)]
     assert not missing
+
+
+# --- the architecture page names what is there ---
+
+NAMED = re.compile(r"`((?:\w+/)*\w+\.py):([A-Za-z_][\w.]*)`")
+
+
+@cache
+def definitions(path):
+    """The names that a module defines or imports: functions, classes, and the methods of classes as Class.method."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+    return found
+
+
+def test_what_the_architecture_page_names_is_there():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = NAMED.findall(text)
+    assert len(named) >= 40
+    source = ROOT / "src" / "danl"
+    missing = [
+        f"{file}:{name}"
+        for file, name in named
+        if not (source / file).is_file() or name not in definitions(source / file)
+    ]
+    assert missing == []
+    assert [path for path in re.findall(r"`(tests/[\w/.]+)`", text) if not (ROOT / path).exists()] == []
 
 
 # --- the site: `make docs`, its links, and that it needs no network ---
