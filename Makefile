@@ -5,9 +5,9 @@ STAMP := .venv/.installed
 
 .PHONY: demo test check bench reproduction docs clean
 
-demo: $(STAMP)  ## the three readings of the algorithm on a1a, and a figure in demo/
+demo: $(STAMP)  ## the three readings of the algorithm on a1a, and figures in demo/
 	$(BIN)/danl compare a1a --methods danl,danl-masked,danl-paper --regions 4 --policy coverage:psi=3 \
-	    --alpha 1e-3 --init fedavg:rounds=10 --rounds 100 --reference --out demo --force
+	    --alpha 1e-3 --init fedavg:rounds=10 --rounds 100 --reference --out demo --force --gallery
 
 test: check  ## everything: lint, types, documents, tests
 	$(BIN)/python -m pytest --ignore=tests/test_docs.py

@@ -26,7 +26,7 @@ LAYERS = [
     ["resume"],
     ["solver"],
     ["estimators", "theory", "figures"],
-    ["reproduce"],
+    ["reproduce", "gallery"],
     ["flower"],
     ["cli"],
     ["__main__"],
