@@ -25,7 +25,7 @@ reproduction: $(STAMP)  ## the paper's figures and claims, into reproduction/ an
 	$(BIN)/python -m benchmarks reproduction --docs
 
 docs: $(STAMP)  ## the site, into docs/_build/html; a warning is an error
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -E -a -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 clean:
