@@ -22,6 +22,7 @@ NAMES = {name for module in (danl, danl.engines, danl.methods, danl.policies) fo
 def setup(app: Any) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", process, priority=400)  # before napoleon looks for its sections
     app.connect("autodoc-process-docstring", sentence, priority=600)  # and after it
+    app.connect("autodoc-process-signature", signature)
     app.connect("doctree-read", types_are_prose)
     app.connect("missing-reference", missing)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -37,6 +38,11 @@ def sentence(app: Any, what: str, name: str, obj: Any, options: Any, lines: list
     if what in ("attribute", "data", "property") and lines and lines[-1].startswith(":type:"):
         kind = lines[-1].removeprefix(":type:").strip()
         lines[:] = [f"{kind}: {lines[0]}", *lines[1:-1]]
+
+
+def signature(app: Any, what: str, name: str, obj: Any, options: Any, arguments: Any, returns: Any) -> Any:
+    """An interface is not called: it has no arguments."""
+    return ("", None) if isinstance(obj, type) and getattr(obj, "_is_protocol", False) else None
 
 
 def types_are_prose(app: Any, doctree: Any) -> None:
