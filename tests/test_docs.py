@@ -134,6 +134,14 @@ def runs(options):
     return there and ("loopback" not in options or namespaces())
 
 
+def test_no_python_block_is_left_out():
+    """A block may say what it needs, nothing else: there is no way to mark one that never runs."""
+    for path in RUNNABLE:
+        for kind, options, _ in BLOCK.findall(path.read_text(encoding="utf-8")):
+            if kind == "python":
+                assert set(re.sub(r"needs=\w+", "", options).split()) <= {"loopback"}, f"{name_of(path)}: {options}"
+
+
 @cache
 def namespaces():
     """Whether a process may be started in a network of its own."""
