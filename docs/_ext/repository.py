@@ -1,8 +1,9 @@
 """The site from files that are read in the repository as well: they know nothing of Sphinx.
 
 Four things are done to a page when it is read. The index gets a table of contents, made of the links in its tables, a
-part for every section. A page that stands for a file outside `docs/` (CONTRIBUTING.md, CHANGELOG.md) gets its text. The
-page of the examples gets their code. And links to files outside `docs/` lead to the pages that stand for them.
+part for every section. A page that stands for a file outside `docs/` (README.md, CONTRIBUTING.md, CHANGELOG.md) gets
+the text of that. The page of the examples gets their code. And links to files outside `docs/` lead to the pages that
+stand for them.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from typing import Any
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 
-STANDS_FOR = {"pages/contributing": "CONTRIBUTING.md", "pages/changelog": "CHANGELOG.md"}
+STANDS_FOR = {"pages/overview": "README.md", "pages/contributing": "CONTRIBUTING.md", "pages/changelog": "CHANGELOG.md"}
 PAGES = {
-    "README.md": "index.md",
     **{file: f"{page}.md" for page, file in STANDS_FOR.items()},
     **{
         f"examples/{path.name}": f"examples.md#{path.stem.replace('_', '-')}"
@@ -26,7 +26,7 @@ PAGES = {
 }
 """Files outside `docs/`, and where the site has what they say."""
 
-LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 SECTION = re.compile(r"^## (.*)$", re.MULTILINE)
 OUTPUT = re.compile(r"\(\.\./examples/(\w+)\.py\)(?:(?!^## ).)*?^```text\n.*?^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^(```.*?^```)$", re.MULTILINE | re.DOTALL)
@@ -82,15 +82,16 @@ def contents(index: str) -> str:
     parts = SECTION.split(index)[1:]
     trees = []
     for title, body in zip(parts[::2], parts[1::2], strict=True):
-        first = re.findall(r"^\| \[[^\]]*\]\(([^)\s#]+)\)", body, re.MULTILINE)
-        names = [page_of(file) for file in first]
+        links = re.findall(r"^\| \[([^\]]*)\]\(([^)\s#]+)\)", body, re.MULTILINE)
+        names = [entry(label, file) for label, file in links]
         if names:
             trees.append("\n".join(["", "```{toctree}", ":hidden:", f":caption: {title}", "", *names, "```", ""]))
     return "".join(trees)
 
 
-def page_of(file: str) -> str:
-    """The page of the site for a link in the index."""
-    name = os.path.normpath(file).removeprefix(f"..{os.sep}")
-    page = PAGES[name] if file.startswith("..") else name
-    return "/" + os.path.splitext(page.partition("#")[0])[0]
+def entry(label: str, file: str) -> str:
+    """A line of the contents for a link in the index; files outside `docs/` are called as the index calls them."""
+    if not file.startswith(".."):
+        return "/" + os.path.splitext(file)[0]
+    page = PAGES[os.path.normpath(DOCS / file).removeprefix(f"{ROOT}{os.sep}")]
+    return f"{label.capitalize()} </{os.path.splitext(page)[0]}>"
