@@ -5,9 +5,9 @@ STAMP := .venv/.installed
 
 .PHONY: demo test check bench reproduction docs clean
 
-demo: $(STAMP)  ## the three readings of the algorithm on a1a, and a figure in demo/
+demo: $(STAMP)  ## the three readings of the algorithm on a1a, and figures in demo/
 	$(BIN)/danl compare a1a --methods danl,danl-masked,danl-paper --regions 4 --policy coverage:psi=3 \
-	    --alpha 1e-3 --init fedavg:rounds=10 --rounds 100 --reference --out demo --force
+	    --alpha 1e-3 --init fedavg:rounds=10 --rounds 100 --reference --out demo --force --gallery
 
 test: check  ## everything: lint, types, documents, tests
 	$(BIN)/python -m pytest --ignore=tests/test_docs.py
@@ -24,11 +24,12 @@ bench: $(STAMP)  ## docs/benchmarks.md with its figures; DANL_DATA_DIR names the
 reproduction: $(STAMP)  ## the paper's figures and claims, into reproduction/ and docs/reproduction*
 	$(BIN)/python -m benchmarks reproduction --docs
 
-docs: $(STAMP)
-	$(BIN)/python -m pytest -q tests/test_docs.py
+docs: $(STAMP)  ## the site, into docs/_build/html; a warning is an error
+	$(BIN)/python -m sphinx -E -a -W --keep-going -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 clean:
-	rm -rf .venv demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "danl needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": set PYTHON=python3.11 (or newer)")'

@@ -27,7 +27,7 @@ LAYERS = [
     ["resume"],
     ["solver"],
     ["estimators", "theory", "figures"],
-    ["reproduce"],
+    ["reproduce", "gallery"],
     ["flower"],
     ["cli"],
     ["__main__"],

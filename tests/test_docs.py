@@ -1,21 +1,27 @@
 """The documents: links lead somewhere, examples run, commands work, and nothing of one machine is in a file."""
 
+import ast
 import importlib.util
+import inspect
 import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 import danl
 from danl.__main__ import main
 from danl.data.registry import REGISTRY
+from tests.loopback import namespace, only_loopback
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -120,9 +126,31 @@ def run_danl(words, capfd, quiet=False):
 
 
 def runs(options):
-    """Whether a Python block runs here: not with `no-run`, and with `needs=name` where there is such a package."""
+    """Whether a Python block runs here: with `needs=name` where there is such a package.
+
+    With `loopback`, where a network namespace is permitted.
+    """
     needed = re.findall(r"needs=(\w+)", options)
-    return "no-run" not in options and all(importlib.util.find_spec(name) for name in needed)
+    there = all(importlib.util.find_spec(name) for name in needed)
+    return there and ("loopback" not in options or namespaces())
+
+
+def test_no_python_block_is_left_out():
+    """A block may say what it needs, nothing else: there is no way to mark one that never runs."""
+    for path in RUNNABLE:
+        for kind, options, _ in BLOCK.findall(path.read_text(encoding="utf-8")):
+            if kind == "python":
+                assert set(re.sub(r"needs=\w+", "", options).split()) <= {"loopback"}, f"{name_of(path)}: {options}"
+
+
+@cache
+def namespaces():
+    """Whether a process may be started in a network of its own."""
+    if only_loopback():
+        return True
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        return False
+    return subprocess.run([*namespace(), "true"], capture_output=True, timeout=20, check=False).returncode == 0
 
 
 def shown_after(block, text):
@@ -135,6 +163,17 @@ def shown_after(block, text):
 def words(text):
     """The words of printed text, however it is broken into lines; numbers differ between machines, words do not."""
     return sorted(WORD.findall(text))
+
+
+def printed_in_a_network_of_its_own(program):
+    """What a program prints in a process of its own, with loopback for all its network: Ray's ports are open to all."""
+    command = [*([] if only_loopback() else namespace()), sys.executable, "-"]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    done = subprocess.run(
+        command, input=program, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("path", RUNNABLE, ids=name_of)
@@ -150,7 +189,10 @@ def test_examples_run(path, tmp_path, monkeypatch, capfd):
         line = text[: block.start(3)].count("\n") + 1
         if kind == "python" and runs(options):
             capfd.readouterr()
-            exec(compile("\n" * (line - 1) + body, name_of(path), "exec"), namespace)
+            if "loopback" in options:
+                print(printed_in_a_network_of_its_own(body))
+            else:
+                exec(compile("\n" * (line - 1) + body, name_of(path), "exec"), namespace)
             printed, shown = capfd.readouterr().out, shown_after(block, text)
             assert shown is None or words(printed) == words(shown), f"{name_of(path)}:{line}\n{printed}"
         elif kind in ("console", "sh"):
@@ -192,6 +234,152 @@ def test_every_public_name_is_in_the_api_page():
         short = module.__name__
         missing += [f"{short}.{name}" for name in module.__all__ if not re.search(rf"`(?:[\w.]+\.)?{name}\b", page)]
     assert not missing
+
+
+# --- the architecture page names what is there ---
+
+NAMED = re.compile(r"`((?:\w+/)*\w+\.py):([A-Za-z_][\w.]*)`")
+
+
+@cache
+def definitions(path):
+    """The names that a module defines or imports: functions, classes, and the methods of classes as Class.method."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+    return found
+
+
+def test_what_the_architecture_page_names_is_there():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = NAMED.findall(text)
+    assert len(named) >= 40
+    source = ROOT / "src" / "danl"
+    missing = [
+        f"{file}:{name}"
+        for file, name in named
+        if not (source / file).is_file() or name not in definitions(source / file)
+    ]
+    assert missing == []
+    assert [path for path in re.findall(r"`(tests/[\w/.]+)`", text) if not (ROOT / path).exists()] == []
+
+
+# --- the site: `make docs`, its links, and that it needs no network ---
+
+
+class Page(HTMLParser):
+    """What a page of the site holds: its anchors, where its links lead, and what a browser loads with it."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.anchors, self.links, self.loaded = set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        if "id" in given:
+            self.anchors.add(given["id"])
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        elif tag == "link" and given.get("rel") not in ("canonical", "index", "search", "next", "prev", "author"):
+            self.loaded.append(given["href"])
+        self.loaded += [given[name] for name in ("src", "srcset", "poster", "data") if given.get(name)]
+
+
+def broken_links(folder):
+    """Links of a site that lead nowhere, as "page -> link"."""
+    pages = {path: Page(path.read_text(encoding="utf-8")) for path in folder.rglob("*.html")}
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            if re.match(r"[a-z]+:", link):
+                continue  # another site
+            file, _, anchor = unquote(link).partition("#")
+            goal = (path.parent / file).resolve() if file else path
+            if not goal.is_file() or (anchor and goal in pages and anchor not in pages[goal].anchors):
+                broken.append(f"{path.relative_to(folder)} -> {link}")
+    return broken
+
+
+def loaded_from_elsewhere(folder):
+    """What pages and style sheets of a site would load over the network."""
+    found = []
+    for path in folder.rglob("*.html"):
+        loaded = Page(path.read_text(encoding="utf-8")).loaded
+        found += [f"{path.name}: {goal}" for goal in loaded if re.match(r"(https?:)?//", goal)]
+    for path in folder.rglob("*.css"):
+        loaded = re.findall(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')]+)""", path.read_text(encoding="utf-8"))
+        found += [f"{path.name}: {goal}" for goal in loaded]
+    return found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built as `make docs` builds it: a warning is an error."""
+    if importlib.util.find_spec("sphinx") is None:
+        pytest.skip("needs the extra docs")
+    folder = tmp_path_factory.mktemp("site")
+    folders = ["-d", str(folder / "doctrees"), str(ROOT / "docs"), str(folder / "html")]
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", *folders],
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return folder / "html"
+
+
+def test_every_link_of_the_site_leads_somewhere(site):
+    assert len(list(site.rglob("*.html"))) > 20
+    assert broken_links(site) == []
+
+
+def test_the_site_loads_nothing_over_the_network(site):
+    assert loaded_from_elsewhere(site) == []
+
+
+def test_every_document_is_in_the_sites_contents(site):
+    index = Page((site / "index.html").read_text(encoding="utf-8"))
+    pages = {path.with_suffix(".html").name for path in (ROOT / "docs").glob("*.md")} - {"index.html"}
+    assert pages <= {link.partition("#")[0] for link in index.links}
+    others = {"reference/index.html", "pages/overview.html", "pages/contributing.html", "pages/changelog.html"}
+    assert others <= set(index.links)
+
+
+def test_every_public_name_is_in_the_sites_reference(site):
+    there = set()
+    for path in (site / "reference").glob("*.html"):
+        there |= Page(path.read_text(encoding="utf-8")).anchors
+    named = set()
+    for name in set(danl.__all__) - {"__version__"}:
+        if inspect.ismodule(module := getattr(danl, name)):
+            named |= {f"module-danl.{name}", *(f"danl.{name}.{part}" for part in getattr(module, "__all__", ()))}
+        else:
+            named.add(f"danl.{name}")
+    named -= {"danl.policies.Profile"}  # danl.Profile
+    assert named - there == set()
+
+
+def test_equations_of_the_site_are_mathml(site):
+    text = (site / "method.html").read_text(encoding="utf-8")
+    assert text.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') >= 5
+    assert "\\frac" not in text
+    assert "mathjax.js" not in text.lower()
+
+
+def test_broken_links_and_foreign_files_of_a_site_are_found(tmp_path):
+    (tmp_path / "a.html").write_text('<a href="b.html#there">x</a><a href="b.html#gone">x</a><a href="c.html">x</a>')
+    (tmp_path / "b.html").write_text('<p id="there"><img src="https://example.org/x.png"><a href="#top">x</a></p>')
+    (tmp_path / "s.css").write_text("p { background: url('//example.org/y.png') }")
+    assert sorted(broken_links(tmp_path)) == ["a.html -> b.html#gone", "a.html -> c.html", "b.html -> #top"]
+    assert loaded_from_elsewhere(tmp_path) == ["b.html: https://example.org/x.png", "s.css: //example.org/y.png"]
 
 
 # --- the files themselves ---

@@ -9,16 +9,25 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[1] / "examples"
+from tests.loopback import namespace, only_loopback, skip_unless_possible
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "examples"
 SCRIPTS = sorted(FOLDER.glob("*.py"))
+ON_RAY = {"ray_cluster.py"}
 
 
 @cache
-def output_of(script):
-    """What a script prints, run as a reader would run it, but with warnings as errors."""
+def output_of(name):
+    """What a script prints, run as a reader would run it, but with warnings as errors; Ray's alone with loopback."""
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg", "NO_COLOR": "1", "DANL_OFFLINE": "1"}
+    command = [sys.executable, "-W", "error", str(FOLDER / name)]
+    if name in ON_RAY:
+        skip_unless_possible("ray")
+        environment["RAY_USAGE_STATS_ENABLED"] = "0"
+        command = [*([] if only_loopback() else namespace()), *command]
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
+        command,
         env=environment,
         capture_output=True,
         text=True,
@@ -27,18 +36,88 @@ def output_of(script):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert not done.stderr
+    assert name in ON_RAY or not done.stderr  # Ray has much to say
     return done.stdout
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-def test_runs(script):
-    assert output_of(script).strip()
+def test_runs_and_says_what_it_is(script):
+    assert output_of(script.name).strip()
+    assert len(script.read_text(encoding="utf-8").splitlines()) <= 120
+    assert script.read_text(encoding="utf-8").startswith('"""')
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/examples.md"])
+def test_every_script_is_named_in_the_documents(document):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    assert [script.name for script in SCRIPTS if f"examples/{script.name})" not in text] == []
+
+
+def test_the_documents_show_what_the_scripts_print():
+    """Numbers differ between machines, words do not; that the numbers say what is claimed is tested below."""
+    text = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"\(\.\./examples/(\w+\.py)\).*?^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    assert set(shown) == {script.name for script in SCRIPTS}
+    for name, output in shown.items():
+        printed = [words(line) for line in output_of(name).splitlines()]
+        assert [line for line in output.splitlines() if words(line) not in printed] == [], name
+
+
+def words(text):
+    return re.findall(r"(?<![\w.])[A-Za-z][\w-]+", text)
+
+
+def test_paper_shows_that_the_printed_algorithm_fails_and_the_default_does_not():
+    runs = re.findall(r"^(\S+) +(\w+) +gap +(\S+) after +(\d+) rounds", output_of("paper.py"), re.MULTILINE)
+    gaps = {method: float(gap) for method, _, gap, _ in runs}
+    assert list(gaps) == ["danl-paper", "danl-masked", "danl"]
+    assert gaps["danl-paper"] > 1 > 1e-8 > gaps["danl-masked"] > 1e-12 > gaps["danl"]
+    assert {method: status for method, status, *_ in runs}["danl"] == "converged"
+
+
+def test_the_paper_is_ten_lines():
+    lines = (FOLDER / "paper.py").read_text(encoding="utf-8").partition('"""\n\nimport danl\n')[2].splitlines()
+    assert len([line for line in lines if line.strip()]) <= 10
+
+
+def test_slow_devices_are_in_time_with_a_deadline_and_missed_when_left_out():
+    printed = output_of("slow_devices.py")
+    gaps = dict(re.findall(r"^(leave out|wait|deadline) +gap ([\d.e+-]+)", printed, re.MULTILINE))
+    assert float(gaps["leave out"]) > 1e-3
+    assert max(float(gaps["wait"]), float(gaps["deadline"])) < 1e-12
+    seconds, rounds = re.findall(r"in ([\d.]+) s:", printed), re.findall(r"rounds of ([\d.]+) s", printed)
+    assert float(seconds[1]) < float(seconds[0])
+    assert float(rounds[1]) <= 0.1 < float(rounds[0])
+
+
+def test_custom_policies_converge_and_the_class_keeps_its_promise():
+    function, planned = output_of("custom_policy.py").splitlines()
+    assert "converged" in function
+    assert "converged" in planned
+    assert planned.endswith("coverage 8, 4 regions a round, staleness 1")
+
+
+def test_the_custom_policy_refuses_what_it_cannot_promise(monkeypatch):
+    import danl
+
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import custom_policy
+
+    problem = danl.Problem([danl.Shard.of([[1.0], [2.0]], [0, 1])] * 3, alpha=1.0)
+    with pytest.raises(danl.InputError, match=r"resting=2: must be at most 1"):
+        danl.solve(problem, policy=custom_policy.RestInTurn())
+
+
+@pytest.mark.timeout(180)
+def test_ray_gives_what_one_process_gives():
+    on_ray, here, apart = output_of("ray_cluster.py").splitlines()
+    assert on_ray.partition(":")[2].strip() == here.partition(":")[2].strip()
+    assert float(apart.rpartition(" ")[2]) < 1e-12
 
 
 def fits():
     """The table of examples/hospitals.py: numbers of each fit, by its name."""
-    lines = re.findall(r"^ *(pooled|federated|averaged) +(\S.*)$", output_of(FOLDER / "hospitals.py"), re.MULTILINE)
+    lines = re.findall(r"^ *(pooled|federated|averaged) +(\S.*)$", output_of("hospitals.py"), re.MULTILINE)
     return {name: numbers.split() for name, numbers in lines}
 
 
@@ -57,7 +136,7 @@ def test_hospitals_scores_as_well_as_the_pooled_fit():
 
 
 def test_hospitals_counts_what_is_exchanged_and_who_was_absent():
-    table, printed = fits(), output_of(FOLDER / "hospitals.py")
+    table, printed = fits(), output_of("hospitals.py")
     assert 1 < int(table["federated"][1]) < 100
     assert int(table["federated"][2].replace(",", "")) < int(table["pooled"][2].replace(",", ""))
     absent, coverage = re.search(r"(\d+) replies did not come.*as few as\s+(\d+) of 10", printed, re.DOTALL).groups()
@@ -66,7 +145,7 @@ def test_hospitals_counts_what_is_exchanged_and_who_was_absent():
 
 
 def test_hospitals_ends_with_odds_ratios_without_a_penalty():
-    printed = output_of(FOLDER / "hospitals.py")
+    printed = output_of("hospitals.py")
     assert "odds ratio" in printed
     assert "PENALISED" not in printed
     assert re.search(r"^glucose +0\.9", printed, re.MULTILINE)

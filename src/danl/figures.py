@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,12 +35,28 @@ def plot_histories(histories: Mapping[str, History], path: str | Path, *, title:
     """
     from matplotlib.figure import Figure
 
-    if not histories or not all(len(history) for history in histories.values()):
-        raise InputError("histories: must hold at least one run with at least one exchange")
-    has_gap = all(not np.isnan(history.column("gap")).all() for history in histories.values())
-    column = "gap" if has_gap else "grad_norm"
+    check_histories(histories)
     figure = Figure(figsize=(9.0, 4.4), layout="constrained")
     by_rounds, by_bytes = figure.subplots(1, 2, sharey=True)
+    draw_progress(by_rounds, by_bytes, histories)
+    if len(histories) > 1:
+        figure.legend(loc="outside lower center", ncols=min(len(histories), 4), frameon=False)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    with written_whole(path) as partial:
+        figure.savefig(partial, dpi=150)
+    return Path(path)
+
+
+def check_histories(histories: Mapping[str, History]) -> None:
+    """Refuse to draw nothing."""
+    if not histories or not all(len(history) for history in histories.values()):
+        raise InputError("histories: must hold at least one run with at least one exchange")
+
+
+def draw_progress(by_rounds: Any, by_bytes: Any, histories: Mapping[str, History]) -> None:
+    """The gap, or the gradient norm where not all have one, on two matplotlib axes: by exchanges and by bytes."""
+    has_gap = all(not np.isnan(history.column("gap")).all() for history in histories.values())
     for number, (label, history) in enumerate(histories.items()):
         look = {
             "color": COLOURS[number % len(COLOURS)],
@@ -49,7 +66,7 @@ def plot_histories(histories: Mapping[str, History], path: str | Path, *, title:
             "markevery": max(1, len(history) // 10),
             "linewidth": 1.6,
         }
-        values = np.maximum(history.column(column), FLOOR)
+        values = np.maximum(history.column("gap" if has_gap else "grad_norm"), FLOOR)
         by_rounds.plot(history.column("exchange"), values, label=label, **look)
         by_bytes.plot(history.total_bytes() / 1e6, values, **look)
     by_rounds.set_xlabel("exchange (0 is Phase I)")
@@ -65,10 +82,3 @@ def plot_histories(histories: Mapping[str, History], path: str | Path, *, title:
         by_bytes.set_xscale("log")
     else:
         by_bytes.set_xlim(left=0.0)
-    if len(histories) > 1:
-        figure.legend(loc="outside lower center", ncols=min(len(histories), 4), frameon=False)
-    if title:
-        figure.suptitle(title, fontsize=11)
-    with written_whole(path) as partial:
-        figure.savefig(partial, dpi=150)
-    return Path(path)

@@ -36,7 +36,9 @@ class Loss(Protocol):
     """What a loss has to offer; implement it to bring your own."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What it is called on the command line."""
+        ...
 
     second_bound: ClassVar[float]
     """sup of `second`: makes the gradient Lipschitz; inf where there is none."""
@@ -47,10 +49,21 @@ class Loss(Protocol):
     binary: ClassVar[bool]
     """True when targets must be 0 or 1."""
 
-    def value(self, y: Array, z: Array) -> Array: ...
-    def first(self, y: Array, z: Array) -> Array: ...
-    def second(self, y: Array, z: Array) -> Array: ...
-    def check_targets(self, y: Array) -> None: ...
+    def value(self, y: Array, z: Array) -> Array:
+        """loss(y, z) of every row."""
+        ...
+
+    def first(self, y: Array, z: Array) -> Array:
+        """Its derivative in the margin z."""
+        ...
+
+    def second(self, y: Array, z: Array) -> Array:
+        """Its second derivative in z, at least 0."""
+        ...
+
+    def check_targets(self, y: Array) -> None:
+        """Raise `InputError` where the loss cannot have these targets."""
+        ...
 
 
 @runtime_checkable

@@ -19,10 +19,13 @@ class Reference:
     """A point to measure against: the optimum, as well as it could be had."""
 
     w: Array
+    """The model."""
     objective: float
+    """f there."""
     grad_norm: float
     """What was reached: the gradient norm at w."""
     exchanges: int = 0
+    """What it took to get there."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,13 @@ class Result:
     """The end of a run. Not reaching the tolerance is a status, never an exception."""
 
     w: Array
+    """The model."""
     status: Status
     """converged, max_rounds, diverged, quorum_lost, interrupted (by Ctrl-C) or stopped (by a callback)."""
     history: History
+    """One row an exchange."""
     method: str
+    """The name of the method."""
     failures: tuple[Failure, ...] = ()
     """Workers that did not answer, in the order it happened."""
     notes: tuple[str, ...] = ()

@@ -87,3 +87,14 @@ def test_commas_part_methods_and_options(text, labels):
 
 def test_a_method_makes_the_name_of_a_folder():
     assert str(folder_name("fedavg:steps=5,learning_rate=0.1")) == "fedavg_steps=5_learning_rate=0.1"
+
+
+def test_the_gallery_is_drawn_where_it_is_asked_for(capsys, tmp_path):
+    words = ("compare", "a1a", "--methods", "newton,gd", "--rounds", "3", "--gallery")
+    ended = run(capsys, *words, "--out", tmp_path)
+    assert ended.status == 0
+    assert (tmp_path / "gallery.png").read_bytes().startswith(b"\x89PNG")
+    assert "gallery.png" in ended.err
+    nowhere = run(capsys, *words)
+    assert nowhere.status == 2
+    assert "--gallery: needs --out" in nowhere.err

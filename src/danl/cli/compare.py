@@ -10,14 +10,16 @@ from typing import Annotated, Any
 from danl.atomic import write_json
 from danl.cli.display import comparison_table, console
 from danl.cli.fit import EXIT, run_report
-from danl.cli.options import RUN, Force, Json, Out, ReferenceFlag, RunOptions, option, shares_options
+from danl.cli.options import OUTPUT, RUN, Force, Json, Out, ReferenceFlag, RunOptions, option, shares_options
 from danl.cli.output import check_out, describe, write_run
 from danl.errors import InputError, bad_argument
 from danl.figures import plot_histories
+from danl.gallery import plot_gallery
 from danl.result import Result
 from danl.trace import Trace
 
 FILES = ("comparison.json", "comparison.png")
+GALLERY = "gallery.png"
 
 
 @shares_options
@@ -29,6 +31,9 @@ def compare(
     reference: ReferenceFlag = True,
     out: Out = None,
     force: Force = False,
+    gallery: Annotated[
+        bool, option(OUTPUT, "With --out: draw gallery.png, too, with coverage and bytes by kind.", "--gallery")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Compare methods in rounds, bytes and seconds on one problem.
@@ -39,7 +44,9 @@ def compare(
     labels = split_methods(methods)
     job = options.job(*labels)
     folders = {label: None if out is None else out / folder_name(label) for label in labels}
-    check_out(out, force=force, files=FILES)
+    if gallery and out is None:
+        raise InputError("--gallery: needs --out, the folder that gallery.png is drawn into; add --out DIR")
+    check_out(out, force=force, files=(*FILES, GALLERY) if gallery else FILES)
     for folder in folders.values():
         check_out(folder, force=force)
     measured_against = options.reference(job, screen) if reference else None
@@ -62,12 +69,16 @@ def compare(
         drawn = {label: result.history for label, result in results.items() if len(result.history)}
         if drawn:
             plot_histories(drawn, out / "comparison.png", title=job.title)
+            if gallery:
+                plot_gallery(drawn, out / GALLERY, title=job.title)
     if as_json:
         print(json.dumps({"title": job.title, "runs": reports}, allow_nan=False))
     screen.print(job.title, style="bold")
     screen.print(comparison_table(reports))
     if out is not None:
-        screen.print(f"written to {out}/, the figure to {out / 'comparison.png'}", soft_wrap=True)
+        figures = f"the figures to {out / 'comparison.png'} and {out / GALLERY}"
+        figures = figures if gallery else f"the figure to {out / 'comparison.png'}"
+        screen.print(f"written to {out}/, {figures}", soft_wrap=True)
     # One method that diverges is a result of the comparison, not a failure of it.
     return EXIT["interrupted"] if reports[-1]["status"] == "interrupted" else 0
 

@@ -60,10 +60,12 @@ class Dataset:
 
     @property
     def n_rows(self) -> int:
+        """The rows of X."""
         return int(self.X.shape[0])
 
     @property
     def n_features(self) -> int:
+        """The columns of X."""
         return int(self.X.shape[1])
 
 

@@ -73,6 +73,7 @@ class Shard:
 
     @property
     def n_rows(self) -> int:
+        """The rows of X."""
         return len(self.y)
 
     @property

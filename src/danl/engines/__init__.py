@@ -13,6 +13,7 @@ from danl.errors import InputError
 from danl.spec import parse_spec, unknown_name
 
 ENGINES: dict[str, Callable[..., Engine]] = {"local": Local, "ray": Ray}
+"""The engines by name; `flower` is one more, in a package of its own."""
 ADAPTERS = {"flower": "danl.flower.simulation:FlowerSimulation"}
 """Engines that live in packages of their own, above this one: imported when they are asked for, never before."""
 

@@ -16,7 +16,9 @@ class Engine(Protocol):
     """The interface of an engine; implement it to bring your own."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What it is called on the command line."""
+        ...
 
     def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
         """Have the workers of a problem given by reference read their shards, and tell what they found.

@@ -27,7 +27,7 @@ AWAY = "away, as the engine was told"
 
 
 class Local:
-    """All workers in this process, together where they can be (`danl.core.batch`), else one after the other.
+    """All workers in this process, together where they can be (`danl.batch`), else one after the other.
 
     Parameters
     ----------

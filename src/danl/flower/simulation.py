@@ -35,7 +35,8 @@ class FlowerSimulation:
     Parameters
     ----------
     simulate : bool
-        True: there is nothing else in Python, and the command line asks for it with --engine flower:simulate=true.
+        True: there is nothing else in Python, and the command line asks for it with
+        ``--engine flower:simulate=true``.
     deadline : float
         Seconds an exchange may take.
     cpus : int, optional

@@ -117,7 +117,7 @@ class Site:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Site:
-        """From the node's own configuration (--node-config of its SuperNode); docs/federated.md lists the keys."""
+        """From the node's own configuration (``--node-config`` of its SuperNode); docs/federated.md lists the keys."""
         known = {*_REFERENCE_KEYS, *_RULE_KEYS, "name", "data", *_FLOWERS_OWN}
         for key in config:
             if key not in known:

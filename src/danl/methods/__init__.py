@@ -38,6 +38,7 @@ PRESETS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "gd": (GradientDescent, {}),
     "fedavg": (FedAvg, {}),
 }
+"""The methods by name: a class, and the options that make the name."""
 
 
 def make_method(method: str | AnyMethod) -> AnyMethod:

@@ -39,10 +39,12 @@ class Setup:
 
     @property
     def n_workers(self) -> int:
+        """N."""
         return len(self.weights)
 
     @property
     def n_features(self) -> int:
+        """d, the length of w."""
         return len(self.w0)
 
     @property
@@ -71,9 +73,14 @@ class State(Protocol):
     """What the loop reads of a method's state; the rest is the method's own."""
 
     @property
-    def w(self) -> Array: ...
+    def w(self) -> Array:
+        """The model the run would return if it stopped here."""
+        ...
+
     @property
-    def status(self) -> Status | None: ...
+    def status(self) -> Status | None:
+        """How the run ended; None while it goes on."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -109,10 +116,22 @@ class Method(Protocol[S]):
     """The interface of a method; implement it to bring your own."""
 
     @property
-    def name(self) -> str: ...
-    def begin(self, setup: Setup) -> S: ...
-    def plan(self, state: S, setup: Setup, turn: Turn) -> Exchange: ...
-    def absorb(self, state: S, replies: Replies, setup: Setup) -> tuple[S, Info]: ...
+    def name(self) -> str:
+        """What it is called on the command line and in a result."""
+        ...
+
+    def begin(self, setup: Setup) -> S:
+        """The state before anything is sent."""
+        ...
+
+    def plan(self, state: S, setup: Setup, turn: Turn) -> Exchange:
+        """Which task goes to which worker in the next exchange."""
+        ...
+
+    def absorb(self, state: S, replies: Replies, setup: Setup) -> tuple[S, Info]:
+        """The state that the replies lead to, whatever is missing among them, and what they showed."""
+        ...
 
 
 AnyMethod = Method[Any]
+"""A method, whatever its state is."""
