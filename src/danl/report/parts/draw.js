@@ -1,0 +1,201 @@
+"use strict";
+// The figures. Each is drawn from the page's state; colours are those of the style sheet, so that themes change both.
+
+const QUANTITIES = { gap: "gap f(w) - f(w*)", grad_norm: "gradient norm |grad f(w)|", objective: "objective f(w)" };
+const AXES = {
+  exchange: "exchange (0 is Phase I)", bytes: "bytes up and down", seconds: "seconds", simulated: "simulated seconds",
+};
+const MARKS = {
+  hessian: { label: "Hessian exchanges", sign: "\u25a1", symbol: "square-open", size: 9 },
+  refused: { label: "refused steps", sign: "\u2715", symbol: "x", size: 9 },
+  absent: { label: "absences", sign: "\u25bd", symbol: "triangle-down-open", size: 11 },
+};
+const DASHES = ["solid", "dash", "dashdot", "dot", "longdash", "longdashdot"];
+const RUN_COLOURS = 7;
+const MOST_MARKS = 1500;
+const MOST_BARS = 200;
+const CONFIG = { responsive: true, displayModeBar: false, scrollZoom: false, doubleClick: "reset" };
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+function runColour(number) {
+  return colour(`run${number % RUN_COLOURS}`);
+}
+
+// plotly reads some markup in labels; a name is not to be read so.
+function plain(text) {
+  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+}
+
+function layoutOf(x, y, more = {}) {
+  const axis = { gridcolor: colour("line"), linecolor: colour("line"), zeroline: false, automargin: true, color: colour("soft") };
+  const titled = (title) => ({ text: title, font: { size: 13 }, standoff: 8 });
+  return {
+    paper_bgcolor: colour("back"), plot_bgcolor: colour("back"), showlegend: false, hovermode: "closest",
+    font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("ink") },
+    margin: { l: 56, r: 14, t: 10, b: 46 }, autosize: true,
+    dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
+    hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink") } },
+    ...more,
+    xaxis: { ...axis, ...x, title: titled(x.title) },
+    yaxis: { ...axis, ...y, title: titled(y.title) },
+  };
+}
+
+function marked(rows, mark, i) {
+  if (mark === "hessian") return rows.kind[i] === HESSIAN;
+  return mark === "refused" ? rows.refused[i] === 1 : rows.failed[i] > 0;
+}
+
+function curve(run, quantity, axis) {
+  const x = [], y = [], at = [];
+  const rows = run.rows;
+  for (let i = 0; i < rows.exchange.length; i++) {
+    const value = rows[quantity][i], place = rows[axis][i];
+    if (!Number.isFinite(place)) continue;
+    x.push(place);
+    y.push(Number.isFinite(value) ? value : null);
+    at.push(i);
+  }
+  return { x, y, at };
+}
+
+// Where zeros and negative numbers are drawn on a log axis: a power of ten below the smallest positive value.
+function floorOf(curves) {
+  let least = Infinity;
+  for (const { y } of curves) for (const value of y) if (value !== null && value > 0 && value < least) least = value;
+  return Number.isFinite(least) ? 10 ** (Math.ceil(Math.log10(least)) - 1) : 1e-17;
+}
+
+function logarithmic(quantity, curves) {
+  if (quantity !== "objective") return true;
+  let least = Infinity, most = -Infinity;
+  for (const { y } of curves) for (const value of y) if (value !== null) { least = Math.min(least, value); most = Math.max(most, value); }
+  return least > 0 && most > 1000 * least;
+}
+
+function drawProgress(state) {
+  const { quantity, axis, marks } = state;
+  const shown = state.runs.map((run, number) => ({ run, number })).filter(({ number }) => state.series[number]);
+  const curves = shown.map(({ run }) => curve(run, quantity, axis));
+  const log = logarithmic(quantity, curves);
+  const floor = log ? floorOf(curves) : null;
+  const notes = [];
+  let low = 0, thinned = false;
+  const traces = [];
+  shown.forEach(({ run, number }, k) => {
+    const { x, y, at } = curves[k];
+    const drawn = y.map((value) => (value !== null && log && value <= 0 ? (low++, floor) : value));
+    const line = { color: runColour(number), width: 2, dash: DASHES[number % DASHES.length] };
+    const name = state.runs.length > 1 ? `${plain(run.name)}<br>` : "";
+    const text = at.map((i) => `${name}exchange ${run.rows.exchange[i]}, ${state.kinds[run.rows.kind[i]] || "other"}<br>` +
+      `${quantity.replace("_", " ")} ${exponent(run.rows[quantity][i], 3)}`);
+    traces.push({ type: "scatter", mode: x.length < 60 ? "lines+markers" : "lines", x, y: drawn, text, line,
+      marker: { size: 4, color: line.color }, hovertemplate: "%{text}<extra></extra>", connectgaps: false });
+    for (const mark in MARKS) {
+      if (!marks[mark]) continue;
+      let places = at.map((_, j) => j).filter((j) => marked(run.rows, mark, at[j]) && drawn[j] !== null);
+      if (places.length > MOST_MARKS) { places = spaced(places.length, MOST_MARKS).map((j) => places[j]); thinned = true; }
+      traces.push({ type: "scatter", mode: "markers", x: places.map((j) => x[j]), y: places.map((j) => drawn[j]),
+        text: places.map((j) => text[j]), hovertemplate: `%{text}<br>${MARKS[mark].label}<extra></extra>`,
+        marker: { symbol: MARKS[mark].symbol, size: MARKS[mark].size, color: line.color, line: { width: 1.6, color: line.color } } });
+    }
+  });
+  if (low) notes.push(`${low} values of zero or below (rounding) are drawn at ${exponent(floor, 0)}.`);
+  if (thinned) notes.push(`Of more than ${MOST_MARKS} marks of a kind only some are drawn.`);
+  const missing = shown.filter((_, k) => !curves[k].y.some((value) => value !== null)).map(({ run }) => run.name);
+  if (missing.length) notes.push(`Not known for ${missing.join(", ")}${quantity === "gap" ? " (run with --reference)" : ""}.`);
+  if (!shown.length) notes.push("No run is chosen.");
+  const ends = curves.map(({ x }) => x[x.length - 1] || 0).filter((end) => end > 0);
+  const wide = axis !== "exchange" && ends.length > 1 && Math.max(...ends) > 20 * Math.min(...ends);
+  const x = { title: AXES[axis], type: wide ? "log" : "linear", rangemode: wide ? "normal" : "tozero" };
+  if (axis === "bytes") Object.assign(x, { tickformat: "~s", ticksuffix: "B" });
+  const y = { title: QUANTITIES[quantity], type: log ? "log" : "linear", exponentformat: "power", nticks: 8 };
+  if (log) y.dtick = undefined;
+  Plotly.react("progress", traces, layoutOf(x, y), CONFIG);
+  return notes;
+}
+
+function drawCoverage(run, state) {
+  const rows = run.rows, regions = run.regions;
+  const z = [];
+  let most = 1;
+  for (let q = 0; q < regions; q++) {
+    const line = [];
+    for (let i = 0; i < rows.exchange.length; i++) {
+      const count = rows.coverage[i * regions + q];
+      most = Math.max(most, count);
+      line.push(state.training.includes(rows.kind[i]) ? count : null);
+    }
+    z.push(line);
+  }
+  const trace = { type: "heatmap", z, x: Array.from(rows.exchange), zmin: 0, zmax: most, showscale: false,
+    colorscale: [[0, colour("low")], [1, colour("high")]], hoverongaps: false,
+    xgap: rows.exchange.length <= 60 ? 1 : 0, ygap: 1,
+    hovertemplate: "exchange %{x}, region %{y}: %{z} workers<extra></extra>" };
+  const y = { title: "region", autorange: "reversed", ...whole(regions, 16), showgrid: false };
+  const x = { title: AXES.exchange, showgrid: false };
+  const shapes = [];
+  if (run.masks) {
+    const at = run.masks.exchange[state.frame];
+    shapes.push({ type: "line", xref: "x", yref: "paper", x0: at, x1: at, y0: 0, y1: 1, line: { color: colour("silent"), width: 2 } });
+  }
+  fit("coverage", regions, 18, 110, 420);
+  Plotly.react("coverage", [trace], layoutOf(x, y, { shapes }), CONFIG);
+  return most;
+}
+
+// Ticks at whole numbers, every one where there is room.
+function whole(count, room) {
+  return { tickmode: "linear", tick0: 0, dtick: Math.max(1, Math.ceil(count / room)) };
+}
+
+function fit(id, rows, each, least, most) {
+  document.getElementById(id).style.height = `${Math.min(most, Math.max(least, rows * each + 66))}px`;
+}
+
+function drawWho(run, state, values, top) {
+  const masks = run.masks;
+  const stale = state.map === "staleness";
+  const steps = ["unasked", "idle", "trained", "silent"].map(colour);
+  const scale = stale ? [[0, colour("low")], [1, colour("high")]]
+    : steps.flatMap((name, i) => [[i / 4, name], [(i + 1) / 4, name]]);
+  const trace = { type: "heatmap", z: grid(values, masks), zmin: 0, zmax: stale ? top : 3, colorscale: scale, showscale: false,
+    xgap: 1, ygap: masks.workers <= 60 ? 1 : 0,
+    text: grid(values.map((value) => said(value, stale)), masks),
+    hovertemplate: "worker %{y}, region %{x}: %{text}<extra></extra>" };
+  fit("who-map", masks.workers, 20, 150, 640);
+  const x = { title: "region", ...whole(masks.regions, innerWidth < 640 ? 8 : 32), showgrid: false };
+  const y = { title: "worker", autorange: "reversed", ...whole(masks.workers, 25), showgrid: false };
+  Plotly.react("who-map", [trace], layoutOf(x, y), CONFIG);
+}
+
+function said(value, stale) {
+  if (stale) return value === 0 ? "trained in the newest round" : `untrained for ${value} round${value === 1 ? "" : "s"}`;
+  return ["not asked", "answered without it", "trained", "did not answer"][value];
+}
+
+// The workers that are drawn: all, or those with the most bytes.
+function drawnWorkers(workers) {
+  const all = workers.up.map((_, i) => i);
+  if (all.length <= MOST_BARS) return all;
+  const cost = (i) => workers.up[i] + workers.down[i];
+  return all.sort((a, b) => cost(b) - cost(a)).slice(0, MOST_BARS).sort((a, b) => a - b);
+}
+
+function drawWorkers(run) {
+  const workers = run.workers, who = drawnWorkers(workers);
+  const all = who.length === workers.up.length;
+  const x = { title: "worker", showgrid: false, ...(all ? whole(who.length, 20) : { type: "category", nticks: 8 }) };
+  const places = all ? who : who.map(String);
+  const bar = (values, name, label) => ({ type: "bar", x: places, y: who.map((i) => values[i]), marker: { color: colour(name) },
+    hovertemplate: `worker %{x}: %{y:,} ${label}<extra></extra>` });
+  Plotly.react("workers-bytes", [bar(workers.up, "trained", "bytes up"), bar(workers.down, "silent", "bytes down")],
+    layoutOf(x, { title: "bytes", tickformat: "~s", ticksuffix: "B" }, { barmode: "stack", bargap: 0.15 }), CONFIG);
+  if (workers.seconds) {
+    Plotly.react("workers-seconds", [bar(workers.seconds, "run2", "s")],
+      layoutOf(x, { title: "simulated seconds" }, { bargap: 0.15 }), CONFIG);
+  }
+}
