@@ -25,9 +25,20 @@ def test_csv_out_and_in_is_the_same_to_the_last_bit(history, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["history.csv"]
 
 
+def test_files_from_before_steps_were_marked_as_refused(history, tmp_path):
+    path = tmp_path / "history.csv"
+    history.to_csv(path)
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    place = lines[0].index("refused")
+    path.write_text("\n".join(",".join(cells[:place] + cells[place + 1 :]) for cells in lines))
+    again = History.read_csv(path)
+    assert [row.refused for row in again] == [0] * 13
+    assert again.column("objective").tolist() == history.column("objective").tolist()
+
+
 def test_frame_has_a_column_for_every_region(history):
     frame = history.to_frame()
-    assert frame.shape == (13, 18 + 3)
+    assert frame.shape == (13, 19 + 3)
     assert list(frame.columns[-3:]) == ["coverage_0", "coverage_1", "coverage_2"]
     np.testing.assert_array_equal(frame["coverage_1"], history.column("coverage")[:, 1])
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from danl._version import __version__
 
 if TYPE_CHECKING:
-    from danl import engines, methods, objectives, policies
+    from danl import callbacks, engines, methods, objectives, policies
+    from danl.callbacks.base import STOP
     from danl.checkpoint import Checkpoints
     from danl.core.border import Guards
     from danl.data import Dataset, Shard, load_dataset, partition
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from danl.result import Reference, Result
     from danl.solver import reference_optimum, solve
     from danl.theory import Certificate, certify
+    from danl.trace import Trace
 
 _HOMES = {
     "Certificate": "danl.theory",
@@ -55,7 +57,9 @@ _HOMES = {
     "Regions": "danl.regions",
     "Result": "danl.result",
     "Row": "danl.history",
+    "STOP": "danl.callbacks.base",
     "Shard": "danl.data",
+    "Trace": "danl.trace",
     "certify": "danl.theory",
     "load_dataset": "danl.data",
     "partition": "danl.data",
@@ -63,9 +67,10 @@ _HOMES = {
     "reference_optimum": "danl.solver",
     "solve": "danl.solver",
 }
-_MODULES = ("engines", "methods", "objectives", "policies")
+_MODULES = ("callbacks", "engines", "methods", "objectives", "policies")
 
 __all__ = [
+    "STOP",
     "Certificate",
     "Checkpoints",
     "DANLClassifier",
@@ -84,7 +89,9 @@ __all__ = [
     "Row",
     "Shard",
     "ShardReference",
+    "Trace",
     "__version__",
+    "callbacks",
     "certify",
     "engines",
     "load_dataset",

@@ -65,10 +65,14 @@ class Row:
     """Time of the slowest worker by its profile; nan without profiles."""
     coverage: tuple[int, ...]
     """|C^{t,q}|: workers that trained each region in this exchange."""
+    refused: int = 0
+    """1 where the losses of this exchange refused the trial step, else 0."""
 
 
 _TYPES = get_type_hints(Row)
 _SCALARS = tuple(field.name for field in fields(Row) if field.name != "coverage")
+_LATER = ("refused",)
+"""Columns that older files do not have: read as the default there."""
 
 
 class History:
@@ -125,7 +129,7 @@ class History:
             raise InputError(f"{path}: cannot be read ({error.strerror}); give the history.csv of a run") from None
         except (ValueError, csv.Error, UnicodeDecodeError):
             raise InputError(f"{path}: is empty or not text; give the history.csv of a run") from None
-        missing = [name for name in _SCALARS if name not in header]
+        missing = [name for name in _SCALARS if name not in header and name not in _LATER]
         if missing:
             raise InputError(f"{path}: has no column {missing[0]!r}; give the history.csv of a run")
         regions = sorted((name for name in header if name.startswith(COVERAGE)), key=_region_number)
@@ -158,7 +162,7 @@ def _is_nan(value: Any) -> bool:
 
 def _parse(path: Path, number: int, cells: dict[str, str], regions: list[str]) -> Row:
     try:
-        values = {name: _value(_TYPES[name], cells[name]) for name in _SCALARS}
+        values = {name: _value(_TYPES[name], cells[name]) for name in _SCALARS if name in cells or name not in _LATER}
         return Row(**values, coverage=tuple(int(cells[name]) for name in regions))
     except (KeyError, ValueError):
         raise InputError(

@@ -20,9 +20,9 @@ import numpy as np
 
 from danl.core.aggregate import mean_gradient, of_kind, trained_pairs
 from danl.core.border import Border
-from danl.core.costs import bytes_of, pruning_error, simulated_seconds
-from danl.core.messages import FOR_GOOD, Array, Exchange, Failure, GradientReply, GradientTask, Replies, Task
-from danl.core.stack import Tasks
+from danl.core.costs import bytes_each, bytes_of, pruning_error, seconds_each, simulated_seconds
+from danl.core.messages import FOR_GOOD, Array, Exchange, Failure, GradientReply, GradientTask, Mask, Replies, Task
+from danl.core.stack import Tasks, who_answered, who_was_asked
 from danl.engines import Engine
 from danl.errors import InputError
 from danl.history import History, Row
@@ -30,6 +30,7 @@ from danl.methods import AnyMethod, Info, Setup, State, Status, Turn
 from danl.policies import MaskRecord, Profile
 from danl.problem import Problem, RemoteProblem
 from danl.result import Reference, Result
+from danl.trace import ANSWERED, SILENT, Trace
 from danl.warn import warn
 
 TRAINING = ("hessian", "gradient", "local-steps")
@@ -56,6 +57,7 @@ class Run:
     monitor: bool
     border: Border
     entries_per_row: Array = field(default_factory=lambda: np.zeros(0))
+    trace: Trace | None = None
 
 
 class Saver(Protocol):
@@ -67,7 +69,7 @@ class Saver(Protocol):
 def go_through(
     run: Run,
     engine: Engine,
-    callback: Callable[[Row], object] | None,
+    callback: Callable[[Row], bool] | None,
     saver: Saver | None = None,
     carried: Mapping[str, Any] | None = None,
 ) -> Result:
@@ -92,7 +94,7 @@ def go_through(
         notes=(*loop.shut_out_notes, *getattr(loop.state, "notes", ())),
         dropped=loop.dropped,
         products=dict(getattr(loop.state, "products", {})),
-        settings=_settings(run, engine),
+        settings=settings_of(run, engine),
     )
 
 
@@ -123,16 +125,18 @@ class Loop:
         if math.isinf(self.ceiling) and run.monitor:
             raise InputError("w0: the objective is infinite there; start nearer to zero, or leave it out for zeros")
 
-    def go(self, callback: Callable[[Row], object] | None, saver: Saver | None = None) -> Status:
-        """Exchange until there is a status."""
+    def go(self, callback: Callable[[Row], bool] | None, saver: Saver | None = None) -> Status:
+        """Exchange until there is a status; a callback that returns True ends the run as well."""
         status: Status | None = None
         while status is None and len(self.history) <= self.setup.setting.max_rounds:
             status = self._check() if self._check_due() else self._exchange()
             self.carried = self._carried()
             if saver is not None:
                 saver.save(self.carried, last=status is not None)
-            if callback is not None:
-                callback(self.history[-1])
+            if callback is not None and callback(self.history[-1]) and status is None:
+                status = "stopped"
+                if saver is not None:
+                    saver.save(self.carried, last=True)
         if status in (None, "max_rounds"):
             worse = len(self.history) > 0 and self.history[-1].objective > ENDED_WORSE * self.ceiling
             return "diverged" if worse else "max_rounds"
@@ -276,13 +280,28 @@ class Loop:
                 problem.n_coefficients,
             ),
             coverage=tuple(int(count) for count in trained.sum(axis=0)),
+            refused=int(self.told.refused and exchange.kind != "check"),
         )
+        if self.run.trace is not None:
+            self._note(self.run.trace, exchange, replies, trained)
         self.history.append(row)
         self.w = w
         return row
 
+    def _note(self, trace: Trace, exchange: Exchange, replies: Replies, trained: Mask) -> None:
+        """Step 4, worker by worker, where somebody wants to know."""
+        run, count = self.run, self.setup.n_workers
+        asked = np.zeros(count, dtype=np.int8)
+        asked[who_was_asked(exchange.tasks)] = SILENT
+        asked[who_answered(replies)] = ANSWERED
+        taken: Array | None = None
+        if run.profiles is not None:
+            rows, d = run.problem.rows, run.problem.n_coefficients
+            taken = seconds_each(exchange, replies, run.profiles, rows, run.entries_per_row, d)
+        trace.note(len(self.history), asked, trained, *bytes_each(exchange, replies, count), taken)
 
-def _settings(run: Run, engine: Engine) -> dict[str, Any]:
+
+def settings_of(run: Run, engine: Engine) -> dict[str, Any]:
     setup, problem = run.setup, run.problem
     names: list[str] = (
         [part.name for part in dataclasses.fields(run.method)] if dataclasses.is_dataclass(run.method) else []

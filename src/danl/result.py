@@ -31,7 +31,7 @@ class Result:
 
     w: Array
     status: Status
-    """converged, max_rounds, diverged, quorum_lost or interrupted."""
+    """converged, max_rounds, diverged, quorum_lost, interrupted (by Ctrl-C) or stopped (by a callback)."""
     history: History
     method: str
     failures: tuple[Failure, ...] = ()

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from danl.callbacks.base import AnyCallback, Callbacks
 from danl.checkpoint import Checkpoints
 from danl.core.border import Border, Guards
 from danl.core.messages import Array
 from danl.engines import Engine, make_engine
 from danl.errors import InputError, bad_argument
-from danl.history import Row
-from danl.loop import Run, go_through
+from danl.loop import Run, go_through, settings_of
 from danl.methods import AnyMethod, Setup, make_method
 from danl.methods.information import Information
 from danl.objectives import outputs_of
@@ -25,6 +25,7 @@ from danl.problem import Problem, RemoteProblem
 from danl.regions import Regions
 from danl.result import Reference, Result
 from danl.resume import Keeper, fingerprint, make_checkpoints, take_up
+from danl.trace import Trace
 from danl.warn import SEPARATED, may_be_separated, refuse_if_too_large, separated, warn
 
 DEFAULT_METHOD = "danl"
@@ -49,7 +50,8 @@ def solve(
     guards: Guards | None = None,
     checkpoint: Checkpoints | str | Path | None = None,
     resume: str | Path | None = None,
-    callback: Callable[[Row], object] | None = None,
+    callback: AnyCallback | Sequence[AnyCallback] | None = None,
+    trace: Trace | None = None,
 ) -> Result:
     """Minimise the problem's objective with workers that each train the regions they can afford.
 
@@ -87,8 +89,10 @@ def solve(
     resume : path, optional
         Folder of a run that was interrupted: go on from its newest whole checkpoint. Everything but `max_rounds`, `tol`
         and the engine must be as it was.
-    callback : callable, optional
-        Called with every new row.
+    callback : callable or list of callables, optional
+        Called with every new row; True (`danl.STOP`) ends the run with status "stopped". See `danl.callbacks`.
+    trace : Trace, optional
+        A new `danl.Trace()`: filled with who did what in each exchange.
 
     Returns
     -------
@@ -96,6 +100,9 @@ def solve(
         The model, the status and the history. Ctrl-C ends a run with what it has, status "interrupted".
 
     """
+    callbacks = Callbacks(callback)
+    if trace is not None and (not isinstance(trace, Trace) or len(trace)):
+        raise bad_argument("trace", trace, "a new danl.Trace(), without the exchanges of another run")
     made_engine = make_engine(engine)
     try:
         if isinstance(problem, RemoteProblem):
@@ -118,13 +125,22 @@ def solve(
         run = replace(run, setup=replace(run.setup, w0=_start_model(w0, problem.n_coefficients)))
         keeper = None if checkpoints is None else Keeper(checkpoints, mark, run.setup.w0, start)
         carried = None if taken is None else taken.carried
-        result = replace(go_through(run, made_engine, callback, keeper, carried), start=start)
+        if trace is not None:
+            trace.begin(problem.n_workers, run.setup.regions.n_regions)
+            run = replace(run, trace=trace)
+        if callbacks:
+            callbacks.begin(settings_of(run, made_engine))
+        result = replace(go_through(run, made_engine, callbacks if callbacks else None, keeper, carried), start=start)
+    except BaseException:
+        callbacks.end(None)
+        raise
     finally:
         made_engine.close()
     looked = result.status == "interrupted" or bool(result.products)  # a look at a model is no run to one
     if not looked and may_be_separated(problem):
         objective = problem.objective(result.w) if isinstance(problem, Problem) else result.objective
-        return without_optimum(result) if separated(problem, objective) else result
+        result = without_optimum(result) if separated(problem, objective) else result
+    callbacks.end(result)
     return result
 
 

@@ -35,7 +35,7 @@ KEYS = {
     "seconds",
     "w_sha256",
 }
-FILES = ["config.json", "figure.png", "history.csv", "model.npz"]
+FILES = ["config.json", "figure.png", "history.csv", "model.npz", "workers.npz"]
 
 
 def read_model(folder):
@@ -159,6 +159,27 @@ def test_history_reads_back(written):
     assert history[-1].objective == report["objective"]
     assert sum(row.bytes_up for row in history) == report["bytes_up"]
     assert all(len(row.coverage) == report["regions"] == 4 for row in history)
+
+
+def test_the_trace_is_of_the_rows(written):
+    folder, _ = written
+    history, trace = danl.History.read_csv(folder / "history.csv"), danl.Trace.read(folder / "workers.npz")
+    assert trace.exchanges.tolist() == [row.exchange for row in history]
+    assert trace.trained.shape == (13, 10, 4)
+    np.testing.assert_array_equal(trace.bytes_up.sum(axis=1), history.column("bytes_up"))
+    np.testing.assert_array_equal(trace.trained.sum(axis=1), history.column("coverage"))
+
+
+def test_config_tells_of_failures_notes_and_promises(capsys, tmp_path):
+    words = ("--policy", "coverage:psi=3,gamma=2", "--engine", "local:dropout=0.4,seed=1", "--rounds", "60", "--json")
+    report = run(capsys, "fit", "a1a", *words, "--out", tmp_path).json
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["promised"] == {"min_coverage": 3, "min_trained": 4, "max_staleness": 2}
+    assert config["notes"] == report["notes"]
+    assert len(config["failures"]) == 100 < report["failed_replies"]
+    silent = np.argwhere(danl.Trace.read(tmp_path / "workers.npz").asked == 2).tolist()
+    assert [[each["exchange"], each["worker"]] for each in config["failures"]] == silent[:100]
+    assert config["failures"][0].keys() == {"exchange", "worker", "kind", "detail"}
 
 
 def test_model_is_the_one_reported(written):
@@ -363,7 +384,8 @@ def test_a_forced_run_stopped_at_once_leaves_no_figure_of_the_old_one(capsys, tm
     monkeypatch.setattr("danl.engines.local.Local.exchange", interrupt)
     ended = run(capsys, *words, "--force", "--json")
     assert (ended.status, ended.json["exchanges"]) == (130, 0)
-    assert sorted(contents(tmp_path / "run")) == ["config.json", "history.csv", "model.npz"]
+    assert sorted(contents(tmp_path / "run")) == ["config.json", "history.csv", "model.npz", "workers.npz"]
+    assert len(danl.Trace.read(tmp_path / "run" / "workers.npz")) == 0
 
 
 # --- what a person sees ---

@@ -15,6 +15,7 @@ from danl.cli.output import check_out, describe, write_run
 from danl.errors import InputError, bad_argument
 from danl.figures import plot_histories
 from danl.result import Result
+from danl.trace import Trace
 
 FILES = ("comparison.json", "comparison.png")
 
@@ -43,15 +44,17 @@ def compare(
         check_out(folder, force=force)
     measured_against = options.reference(job, screen) if reference else None
     results: dict[str, Result] = {}
+    traces = {label: Trace() for label in labels}
     for label in labels:
-        results[label] = options.solve(job, label, measured_against, screen)
+        kept = None if out is None else traces[label]
+        results[label] = options.solve(job, label, measured_against, screen, trace=kept)
         if results[label].status == "interrupted":
             break
     reports: list[dict[str, Any]] = []
     for label, result in results.items():  # after the last run: one that is refused leaves nothing behind
         folder = folders[label]
         if folder is not None:
-            write_run(folder, result, job.title, describe(options, label, job, result), job.data)
+            write_run(folder, result, job.title, describe(options, label, job, result), traces[label], job.data)
         report = run_report(options, job, result, measured_against, None if folder is None else str(folder))
         reports.append({"label": label} | report)
     if out is not None:

@@ -21,6 +21,7 @@ STATUS_STYLES = {
     "diverged": "bold red",
     "quorum_lost": "bold red",
     "interrupted": "yellow",
+    "stopped": "green",
 }
 
 

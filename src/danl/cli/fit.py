@@ -15,8 +15,9 @@ from danl.cli.output import check_out, describe, write_run
 from danl.errors import InputError
 from danl.result import Reference, Result
 from danl.solver import DEFAULT_METHOD
+from danl.trace import Trace
 
-EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130}
+EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130, "stopped": 0}
 
 METHOD_HELP = (
     "danl, danl-secant, danl-masked, danl-paper, newton-zero, newton, newton-undamped, gd, fedavg; options as "
@@ -59,9 +60,10 @@ def fit(
     measured_against = options.reference(job, screen) if reference else None
     folder = checkpoint or resume
     checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
-    result = options.solve(job, method, measured_against, screen, checkpoints, resume)
+    trace = Trace()
+    result = options.solve(job, method, measured_against, screen, checkpoints, resume, None if out is None else trace)
     if out is not None:
-        write_run(out, result, job.title, describe(options, method, job, result), job.data)
+        write_run(out, result, job.title, describe(options, method, job, result), trace, job.data)
     report = run_report(options, job, result, measured_against, str(out) if out else None)
     if as_json:
         print(json.dumps(report, allow_nan=False))

@@ -13,10 +13,11 @@ import typer
 from danl._version import __version__
 from danl.cli.display import LiveRun, console, summary_table
 from danl.cli.options import RunOptions, check_init, with_batches
-from danl.cli.output import check_out, versions, write_run
+from danl.cli.output import check_out, failures_of, versions, write_run
 from danl.data import load_dataset, partition
 from danl.errors import InputError, bad_argument
 from danl.flower.drive import run_app
+from danl.flower.files import WORKERS
 from danl.flower.new import write_app
 from danl.flower.sitefiles import write_sites
 from danl.flower.up import Federation, running
@@ -25,6 +26,7 @@ from danl.objectives import make_loss, target_of
 from danl.policies import make_policy
 from danl.result import Result
 from danl.spec import parse_spec
+from danl.trace import Trace
 
 flower = typer.Typer(
     help="Flower federations: write an app, or start a SuperLink and SuperNodes on this machine.", no_args_is_help=True
@@ -103,6 +105,7 @@ def fit_on_sites(
         with LiveRun(screen, method, options.rounds, quiet=options.quiet) as live:
             result = run_app(config, out=shared, callback=live, **target)
         told = json.loads((shared / "result.json").read_text(encoding="utf-8"))
+        trace = Trace.read(shared / WORKERS)
     finally:
         shutil.rmtree(shared, ignore_errors=True)
     settings = {name: value for name, value in result.settings.items() if name != "w0"}
@@ -112,7 +115,7 @@ def fit_on_sites(
     )
     if out is not None:
         asked = {"danl": __version__, "run_config": config, "sites": told["sites"], "settings": settings}
-        write_run(out, result, title, asked | {"status": result.status, "versions": versions()})
+        write_run(out, result, title, asked | {"status": result.status} | _ended(result), trace)
     report = result.summary() | {
         "data": options.data,
         "rows": int(sum(settings["rows"])),
@@ -140,6 +143,10 @@ def fit_on_sites(
     if out is not None:
         screen.print(f"written to {out}/", soft_wrap=True)
     return result
+
+
+def _ended(result: Result) -> dict[str, Any]:
+    return {"notes": list(result.notes), "failures": failures_of(result), "versions": versions()}
 
 
 def _asked(options: RunOptions, method: str, reference: bool) -> tuple[dict[str, Any], dict[str, Any]]:

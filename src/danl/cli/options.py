@@ -33,6 +33,7 @@ from danl.regions import Regions
 from danl.result import Reference, Result
 from danl.solver import reference_optimum, solve
 from danl.spec import parse_spec
+from danl.trace import Trace
 
 PANELS = DATA, PROBLEM, RUN, OUTPUT = "Data", "Problem", "Run", "Output"
 
@@ -41,7 +42,9 @@ def option(panel: str, help: str, *names: str) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel)
 
 
-Out = Annotated[Path | None, option(OUTPUT, "Folder for history.csv, config.json, model.npz and the figure.")]
+Out = Annotated[
+    Path | None, option(OUTPUT, "Folder for history.csv, config.json, model.npz, workers.npz and the figure.")
+]
 Force = Annotated[bool, option(OUTPUT, "Overwrite a run that is there already.", "--force")]
 Json = Annotated[bool, option(OUTPUT, "One JSON object on standard output.", "--json")]
 ReferenceFlag = Annotated[bool, option(RUN, "Compute the optimum first and report the gap to it.")]
@@ -152,11 +155,12 @@ class RunOptions:
         screen: Console,
         checkpoint: Checkpoints | None = None,
         resume: Path | None = None,
+        trace: Trace | None = None,
     ) -> Result:
         """Run one method on the job, with the live display; a warning becomes one line when the display is gone."""
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", DanlWarning)
-            result = self._solve(job, method, reference, screen, checkpoint, resume)
+            result = self._solve(job, method, reference, screen, checkpoint, resume, trace)
         for each in warned:
             if str(each.message) in result.notes:
                 continue  # it is said with the result
@@ -171,6 +175,7 @@ class RunOptions:
         screen: Console,
         checkpoint: Checkpoints | None,
         resume: Path | None,
+        trace: Trace | None,
     ) -> Result:
         with LiveRun(screen, method, self.rounds, quiet=self.quiet) as live:
             return solve(
@@ -187,6 +192,7 @@ class RunOptions:
                 checkpoint=checkpoint,
                 resume=resume,
                 callback=live,
+                trace=trace,
             )
 
 

@@ -1,4 +1,4 @@
-"""Files a run writes: history.csv, config.json, model.npz, figure.png; docs/files.md describes them.
+"""Files a run writes: history.csv, config.json, model.npz, workers.npz, figure.png; docs/files.md describes them.
 
 The folder is checked before the run starts, so that nothing is computed that cannot be kept, and every file is written
 beside its place and renamed, so that a reader never sees half of one.
@@ -21,9 +21,13 @@ from danl.cli.options import Job, RunOptions
 from danl.data import Dataset
 from danl.errors import InputError
 from danl.figures import plot_histories
+from danl.policies import Setting, make_policy
 from danl.result import Result
+from danl.trace import Trace
 
-RUN_FILES = ("history.csv", "config.json", "model.npz", "figure.png")
+RUN_FILES = ("history.csv", "config.json", "model.npz", "workers.npz", "figure.png")
+MOST_FAILURES = 100
+"""Replies that did not come are told one by one up to so many."""
 
 
 def check_out(out: Path | None, *, force: bool, files: tuple[str, ...] = RUN_FILES) -> None:
@@ -51,12 +55,15 @@ def check_out(out: Path | None, *, force: bool, files: tuple[str, ...] = RUN_FIL
         ) from None
 
 
-def write_run(out: Path, result: Result, title: str, config: dict[str, Any], data: Dataset | None = None) -> None:
-    """Write the four files of a run; `data` where the rows are here."""
+def write_run(
+    out: Path, result: Result, title: str, config: dict[str, Any], trace: Trace, data: Dataset | None = None
+) -> None:
+    """Write the five files of a run; `data` where the rows are here."""
     out.mkdir(parents=True, exist_ok=True)
     result.history.to_csv(out / "history.csv")
     write_json(out / "config.json", config)
     write_model(out / "model.npz", result, data)
+    trace.save(out / "workers.npz")
     if len(result.history):
         plot_histories({result.method: result.history}, out / "figure.png", title=title)
     else:
@@ -92,9 +99,29 @@ def describe(options: RunOptions, method: str, job: Job, result: Result) -> dict
         if result.start is None
         else result.start.settings["method_options"] | {"method": result.start.method},
         "status": result.status,
+        "notes": list(result.notes),
+        "failures": failures_of(result),
+        "promised": promised(options, job),
         "versions": versions(),
         "machine": {"platform": platform.platform(), "cores": os.cpu_count()},
     }
+
+
+def failures_of(result: Result) -> list[dict[str, Any]]:
+    """The first replies that did not come, each with its exchange: a row tells how many there were in it."""
+    exchanges = (row.exchange for row in result.history for _ in range(row.failed))
+    told = [
+        {"exchange": exchange} | asdict(failure) for exchange, failure in zip(exchanges, result.failures, strict=False)
+    ]
+    return told[:MOST_FAILURES]
+
+
+def promised(options: RunOptions, job: Job) -> dict[str, int | None]:
+    """What the masks are sure to satisfy; null where nothing is promised."""
+    problem = job.problem
+    memory = np.array([facts.nbytes for facts in problem.facts])
+    setting = Setting(problem.n_workers, job.regions.sizes, problem.rows, memory, options.rounds)
+    return asdict(make_policy(options.policy).promise(setting))
 
 
 def versions() -> dict[str, str]:

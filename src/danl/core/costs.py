@@ -34,7 +34,7 @@ from danl.core.messages import (
 )
 from danl.core.stack import Stacked, Tasks
 from danl.policies.profiles import Profile, seconds
-from danl.regions import Regions
+from danl.regions import IntArray, Regions
 
 
 def bytes_of(exchange: Exchange, replies: Replies) -> tuple[int, int]:
@@ -66,6 +66,41 @@ def _stacked_replies(received: Stacked) -> int:
     return sent + busy * mask_bytes(received.masks[0]) + 8 * len(received)
 
 
+def bytes_each(exchange: Exchange, replies: Replies, n_workers: int) -> tuple[IntArray, IntArray]:
+    """Bytes up and down of every worker, (N,) each; their sums are `bytes_of`."""
+    up, down = np.zeros(n_workers, dtype=np.int64), np.zeros(n_workers, dtype=np.int64)
+    tasks, received = exchange.tasks, replies.received
+    if isinstance(tasks, Tasks):
+        down[tasks.workers] = _each_task(tasks)
+    else:
+        for worker, task in tasks.items():
+            down[worker] = payload_bytes(task)
+    if isinstance(received, Stacked):
+        up[received.workers] = _each_reply(received)
+    else:
+        for worker, reply in received.items():
+            up[worker] = payload_bytes(reply)
+    return up, down
+
+
+def _each_task(tasks: Tasks) -> IntArray | int:
+    if tasks.masks is None or not len(tasks):
+        return payload_bytes(tasks.task)
+    masked = payload_bytes(tasks.task) + mask_bytes(tasks.masks[0])
+    if tasks.idle is None:
+        return masked
+    return np.where(tasks.masks.any(axis=1), masked, payload_bytes(tasks.idle))
+
+
+def _each_reply(received: Stacked) -> IntArray | int:
+    if received.masks is None or received.gradients is None or not len(received):
+        return _stacked_replies(received) // max(len(received), 1)
+    assert received.regions is not None
+    busy = received.masks.any(axis=1) if received.idle else np.ones(len(received), dtype=bool)
+    sent: IntArray = 8 * (received.masks @ received.regions.sizes) + busy * mask_bytes(received.masks[0]) + 8
+    return sent
+
+
 def simulated_seconds(
     exchange: Exchange,
     replies: Replies,
@@ -77,18 +112,30 @@ def simulated_seconds(
     """Seconds of the slowest worker that answered; nan where profiles are not known."""
     if profiles is None:
         return float("nan")
-    slowest = 0.0
+    each = seconds_each(exchange, replies, profiles, rows, entries_per_row, d)
+    return float(np.nanmax(each)) if len(replies.received) else 0.0
+
+
+def seconds_each(
+    exchange: Exchange,
+    replies: Replies,
+    profiles: Sequence[Profile],
+    rows: Array,
+    entries_per_row: Array,
+    d: int,
+) -> Array:
+    """Seconds of every worker, (N,); nan where it did not answer."""
+    each = np.full(len(profiles), np.nan)
     for worker, reply in replies.received.items():
         task = exchange.tasks[worker]
         work = work_rows(task, reply, int(rows[worker]), float(entries_per_row[worker]), d)
-        taken = seconds(
+        each[worker] = seconds(
             profiles[worker],
             work_rows=work,
             bytes_down=payload_bytes(task),
             bytes_up=payload_bytes(reply),
         )
-        slowest = max(slowest, taken)
-    return slowest
+    return each
 
 
 def work_rows(task: Task, reply: Reply, rows: int, entries_per_row: float, d: int) -> float:

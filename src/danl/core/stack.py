@@ -159,6 +159,11 @@ def row_of(workers: IntArray, worker: int) -> int:
     raise KeyError(worker)
 
 
+def who_was_asked(tasks: Mapping[int, Task]) -> IntArray:
+    """The workers there is a task for."""
+    return tasks.workers if isinstance(tasks, Tasks) else np.fromiter(tasks, dtype=np.int64)
+
+
 def who_answered(replies: Replies) -> IntArray:
     """The workers whose replies there are, in increasing order."""
     if isinstance(replies.received, Stacked):

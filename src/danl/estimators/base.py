@@ -44,6 +44,7 @@ WHAT_TO_DO = {
     "stuck": "no step showed a decrease any more: scale the features, or add a penalty (a smaller C)",
     "diverged": "scale the features, add a penalty (a smaller C), or use method='danl' or 'newton'",
     "quorum_lost": "too many workers did not answer: see result_.failures, and fit again when they are back",
+    "stopped": "a callback ended it: fit again without it, with warm_start=True to go on from here",
     "interrupted": "it was interrupted: fit again, with warm_start=True to go on from here",
     "separated": "add a penalty (a finite C, or alpha above 0): without one this data has no best model",
 }

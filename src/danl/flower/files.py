@@ -2,6 +2,7 @@
 
 history.csv   a row an exchange; written anew after every one, so that a run can be watched
 model.npz     w and w0
+workers.npz   who did what in each exchange (`danl.Trace`)
 result.json   status, summary, settings, notes and failures; written last: when it is there, the run is over
 error.txt     instead of a result, where the run could not be made: what is wrong
 start/        the same of the run that made w0, where there was one
@@ -22,7 +23,7 @@ from danl.errors import InputError
 from danl.history import History
 from danl.result import Result
 
-RESULT, ERROR = "result.json", "error.txt"
+RESULT, ERROR, WORKERS = "result.json", "error.txt", "workers.npz"
 
 
 def write_result(folder: Path, result: Result, *, sites: tuple[str, ...] = ()) -> None:

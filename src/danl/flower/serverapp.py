@@ -11,12 +11,13 @@ from flwr.serverapp import Grid, ServerApp
 
 from danl.errors import InputError
 from danl.flower.engine import GridEngine
-from danl.flower.files import ERROR, write_result
+from danl.flower.files import ERROR, WORKERS, write_result
 from danl.flower.runconfig import solve_arguments
 from danl.history import History, Row
 from danl.problem import RemoteProblem
 from danl.result import Result
 from danl.solver import solve
+from danl.trace import Trace
 
 app = ServerApp()
 
@@ -41,12 +42,13 @@ def run(grid: Any, config: Mapping[str, Any], folder: Path) -> Result:
     """Solve on the sites of a Grid and write the result into a folder."""
     problem, arguments, options = solve_arguments(config)
     engine = GridEngine(grid, **options)
-    rows = History()
+    rows, trace = History(), Trace()
 
     def watched(row: Row) -> None:
         rows.append(row)
         rows.to_csv(folder / "history.csv")
 
-    result = solve(RemoteProblem(**problem), engine=engine, callback=watched, **arguments)
+    result = solve(RemoteProblem(**problem), engine=engine, callback=watched, trace=trace, **arguments)
+    trace.save(folder / WORKERS)
     write_result(folder, result, sites=engine.site_names)
     return result

@@ -20,7 +20,7 @@ from danl.core.stack import Tasks
 from danl.policies.base import PlannedPolicy, Setting, WorkerPolicy
 from danl.regions import IntArray, Regions
 
-Status = Literal["converged", "max_rounds", "diverged", "quorum_lost", "interrupted"]
+Status = Literal["converged", "max_rounds", "diverged", "quorum_lost", "interrupted", "stopped"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,8 @@ class Info:
     """f at the state's model, where the workers told it: for runs that cannot be measured from outside."""
     exact_norm: float = np.nan
     """|grad f| there, where every worker sent all of it."""
+    refused: bool = False
+    """Whether the losses that came refused the trial step."""
 
 
 S = TypeVar("S", bound=State)

@@ -86,11 +86,11 @@ class Newton:
             return replace(state, status="quorum_lost"), Info()
         if state.searching:
             loss = mean_loss(of_kind(replies, LossReply), setup.weights)
-            return (replace(state, searching=False) if state.accepts(loss) else refuse(state)), Info()
+            return (replace(state, searching=False), Info()) if state.accepts(loss) else refuse(state)
         answers = of_kind(replies, HessianReply)
         loss = mean_loss(answers, setup.weights)
         if not state.accepts(loss):
-            return refuse(state), Info()
+            return refuse(state)
 
         gradient = mean_gradient(answers, setup.weights, setup.n_features)
         norm = float(np.linalg.norm(gradient))
@@ -108,8 +108,9 @@ class Newton:
         return replace(accepted, direction=direction, slope=slope), info
 
 
-def refuse(state: NewtonState) -> NewtonState:
+def refuse(state: NewtonState) -> tuple[NewtonState, Info]:
     """A shorter step; the end where no length shows a decrease."""
+    info = Info(refused=True)
     if at_rounding(-state.length * state.slope, abs(state.loss)):
-        return replace(state, direction=None, status=given_up(-state.slope / 2, abs(state.loss)))
-    return replace(state, length=shorter(state.length), searching=True)
+        return replace(state, direction=None, status=given_up(-state.slope / 2, abs(state.loss))), info
+    return replace(state, length=shorter(state.length), searching=True), info

@@ -115,7 +115,7 @@ class Safeguarded:
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> tuple[SafeguardedState, Info]:
         after = self._absorb(state, self._read(replies), setup)
         norm = after.exact_norm if after.exact_norm != state.exact_norm else np.nan
-        return after, Info(objective=objective_of(after), exact_norm=norm)
+        return after, Info(objective=objective_of(after), exact_norm=norm, refused=after.turned_down)
 
     def _absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
         state = self._heard(state, replies, setup)
@@ -154,7 +154,7 @@ class Safeguarded:
                 missed[worker] = max(missed[worker], self.options.patience)
         here = who_answered(replies)
         missed[here] = 0
-        state = evolve(state, missed=missed)
+        state = evolve(state, missed=missed, turned_down=False)
         alive = missed < self.options.patience
         if alive.sum() <= self.options.quorum * len(alive):
             return evolve(state, status="quorum_lost")
@@ -181,7 +181,7 @@ class Safeguarded:
         """A question that needed everyone is answered."""
         known, trial, losses = state.known, state.trial, gathered.losses
         if known is not None and not self._low_enough(state, known, losses, setup):
-            return self._refuse(state, known, losses)
+            return self._refuse(evolve(state, turned_down=True), known, losses)
         if state.ask == "loss":
             return evolve(state, ask="hessian")  # where the step ends, curvature has changed: it was a long one
         memory = Memory.fresh(gathered.gradients, trial, setup.regions.n_regions, stamp=state.round)
@@ -212,6 +212,8 @@ class Safeguarded:
         if not told(losses, state.members).any():
             return state  # nobody to learn from: the same model again
         taken = self._low_enough(state, known, losses, setup)
+        if not taken:
+            state = evolve(state, turned_down=True)
         if not taken and (state.noise is None or state.fresh):
             return self._refuse(state, known, losses)
         memory = known.memory.refreshed(replies.received, state.trial, state.round, setup.regions)

@@ -184,6 +184,7 @@ class SafeguardedState:
     round: int = 0  # masked rounds so far, the paper's t
     status: Status | None = None
     pace: Pace | None = None  # with structured curvature
+    turned_down: bool = False  # the losses of the newest exchange refused the trial: for the record alone
 
     @property
     def w(self) -> Array:
