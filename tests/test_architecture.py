@@ -26,7 +26,7 @@ LAYERS = [
     ["loop"],
     ["resume"],
     ["solver"],
-    ["estimators", "theory", "figures"],
+    ["estimators", "theory", "figures", "report"],
     ["reproduce"],
     ["flower"],
     ["cli"],

@@ -14,10 +14,11 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--disable-extensions", "--mute-audio",
-    "--disable-default-apps", "--no-pings", "--remote-debugging-port=0", "--remote-allow-origins=*", "--hide-scrollbars",
-)  # fmt: skip
+    *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "no-pings", "mute-audio"),
+    *("disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage"),
+    *("disable-extensions", "disable-default-apps", "hide-scrollbars", "remote-debugging-port=0"),
+    "remote-allow-origins=*",
+)
 START_SECONDS = 60.0
 WAIT_SECONDS = 60.0
 
@@ -38,7 +39,7 @@ class Browser:
         program = find_browser()
         self.folder = tempfile.mkdtemp(prefix="danl-browser-")
         self.process = subprocess.Popen(
-            [program, *FLAGS, f"--user-data-dir={self.folder}", "about:blank"],
+            [program, *(f"--{flag}" for flag in FLAGS), f"--user-data-dir={self.folder}", "about:blank"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -25,6 +25,7 @@ from danl.data import Dataset, load_dataset, partition
 from danl.data.fetch import digest_and_rows
 from danl.engines import make_engine
 from danl.errors import DanlWarning, InputError, bad_argument
+from danl.history import Row
 from danl.methods import make_method
 from danl.objectives import MULTINOMIAL, target_of
 from danl.policies import make_policy
@@ -156,11 +157,12 @@ class RunOptions:
         checkpoint: Checkpoints | None = None,
         resume: Path | None = None,
         trace: Trace | None = None,
+        watch: Callable[[Row], object] | None = None,
     ) -> Result:
         """Run one method on the job, with the live display; a warning becomes one line when the display is gone."""
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", DanlWarning)
-            result = self._solve(job, method, reference, screen, checkpoint, resume, trace)
+            result = self._solve(job, method, reference, screen, checkpoint, resume, trace, watch)
         for each in warned:
             if str(each.message) in result.notes:
                 continue  # it is said with the result
@@ -176,6 +178,7 @@ class RunOptions:
         checkpoint: Checkpoints | None,
         resume: Path | None,
         trace: Trace | None,
+        watch: Callable[[Row], object] | None,
     ) -> Result:
         with LiveRun(screen, method, self.rounds, quiet=self.quiet) as live:
             return solve(
@@ -191,7 +194,7 @@ class RunOptions:
                 reference=reference,
                 checkpoint=checkpoint,
                 resume=resume,
-                callback=live,
+                callback=live if watch is None else [live, watch],
                 trace=trace,
             )
 

@@ -68,7 +68,7 @@ def more_rounds(run: RecordedRun) -> list[str]:
 
 
 def rounds_needed(run: RecordedRun) -> int | None:
-    """Rounds to the tolerance at the mean rate of the gradient norm over the last half; None where it is not falling."""
+    """Rounds to the tolerance at the mean rate of the gradient norm over the last half; None where it does not fall."""
     tol = run.told("settings", "tol")
     if run.status != "max_rounds" or not isinstance(tol, float) or tol <= 0:
         return None
@@ -93,7 +93,9 @@ def another_method(run: RecordedRun) -> list[str]:
     if run.status == "max_rounds" and name in FIRST_ORDER:
         return [f"Try --method danl: curvature, where {name} has none."]
     if run.status == "max_rounds" and name in WITHOUT_SAFEGUARD:
-        return [f"Try --method danl: with its corrected memory stale parts do not keep it from the optimum, as {name}'s do."]
+        return [
+            f"Try --method danl: with its corrected memory stale parts do not keep it from the optimum, as {name}'s do."
+        ]
     everyone = run.history.column("coverage")[run.rounds]
     whole = everyone.size > 0 and bool((everyone == everyone.max()).all())
     if run.status == "converged" and name == "danl" and whole and len(run.history) > 20:
@@ -107,9 +109,7 @@ def cover(run: RecordedRun) -> list[str]:
     longest = max((length for length, _, _ in waits), default=0)
     if longest < 5:
         return []
-    return [
-        f"Try --policy coverage:psi=1: every region is then trained in every round, where one went without for {longest}."
-    ]
+    return [f"Try --policy coverage:psi=1: it trains every region in every round; here one went without for {longest}."]
 
 
 def fewer_bytes(run: RecordedRun) -> list[str]:

@@ -68,7 +68,8 @@ def spaced(places: np.ndarray[Any, Any], most: int) -> np.ndarray[Any, Any]:
     """At most so many of them, evenly spaced, the first and the last among them."""
     if len(places) <= most:
         return places
-    return places[np.linspace(0, len(places) - 1, most).round().astype(int)]
+    chosen: np.ndarray[Any, Any] = places[np.linspace(0, len(places) - 1, most).round().astype(int)]
+    return chosen
 
 
 def masks_of(run: RecordedRun, budget: int = MASK_BYTES) -> tuple[dict[str, Any] | None, str]:
@@ -83,9 +84,7 @@ def masks_of(run: RecordedRun, budget: int = MASK_BYTES) -> tuple[dict[str, Any]
     pairs = trace.n_workers * trace.n_regions
     who = -(-trace.n_workers // 4)
     if len(trace) * (-(-pairs // 8) + who) <= budget:
-        every = list(range(len(trace)))
-        trained = b"".join(np.packbits(trace.trained_in(index)).tobytes() for index in every)
-        return _frames(run, trace, every) | {"trained": base64.b64encode(trained).decode("ascii")}, ""
+        return masks_between(run, 0, len(trace)), ""
     most = budget // (2 * pairs + who)
     if most < 2:
         return None, f"Who trained what is left out: {pairs:,} pairs of worker and region do not fit on a page."
@@ -93,6 +92,19 @@ def masks_of(run: RecordedRun, budget: int = MASK_BYTES) -> tuple[dict[str, Any]
     stale = text_of(_staleness_at(run, trace, kept), "<u2")
     said = f"The map of workers and regions has {len(kept):,} of {len(trace):,} exchanges, evenly spaced."
     return _frames(run, trace, kept) | {"staleness": stale}, said
+
+
+def masks_between(run: RecordedRun, first: int, end: int) -> dict[str, Any] | None:
+    """Who trained what in the exchanges of the trace from `first` up to, not with, `end`, all of them as bits."""
+    if run.trace is None:
+        return None
+    kept = list(range(first, end))
+    return _frames(run, run.trace, kept) | {"trained": _bits(run.trace, kept)}
+
+
+def _bits(trace: Trace, kept: list[int]) -> str:
+    packed = b"".join(np.packbits(trace.trained_in(index)).tobytes() for index in kept)
+    return base64.b64encode(packed).decode("ascii")
 
 
 def _frames(run: RecordedRun, trace: Trace, kept: list[int]) -> dict[str, Any]:

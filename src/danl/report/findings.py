@@ -1,4 +1,4 @@
-"""What there is to say of a run, in sentences: each function looks at one thing and says nothing where there is nothing.
+"""What there is to say of a run, in sentences: each function looks at one thing, and is silent where there is nothing.
 
 They are pure functions of the rows, the trace and the configuration, so that every sentence can be checked against the
 numbers it is made of. `advice.py` has what to try next.
@@ -98,10 +98,13 @@ def progress(run: RecordedRun) -> list[Finding]:
         said.append(
             Finding(
                 "note",
-                f"From exchange {first} to {last} the {trend.name} fell {trend.manner}: by a factor of "
+                f"From exchange {first} to {last} the {trend.name} fell {trend.manner}: by "
                 f"{_factor(factor)} an exchange on average.",
             )
         )
+    if run.status == "diverged":
+        text = f"The {trend.name} was smallest after exchange {trend.best_at}, {small(trend.best)}; at the end it was "
+        return [Finding("warn", f"{text}{small(trend.end)}.")]
     if trend.stalled_since is not None and run.status != "converged":
         said.append(
             Finding(
@@ -122,7 +125,9 @@ def refusals(run: RecordedRun) -> list[Finding]:
         return []
     steps = "1 trial step was" if len(where) == 1 else f"{len(where):,} trial steps were"
     exchanges = "exchange" if len(where) == 1 else "exchanges"
-    return [Finding("note", f"{steps} refused, because the objective had risen: in {exchanges} {listed(where)}.")]
+    return [
+        Finding("note", f"{steps} refused, because the objective had risen: in {exchanges} {listed(where.tolist())}.")
+    ]
 
 
 def absences(run: RecordedRun) -> list[Finding]:
@@ -143,7 +148,7 @@ def absences(run: RecordedRun) -> list[Finding]:
             who = int(worst[0])
             text += f"; worker {who} missed most, {silent[who]} of {times[who]}"
         elif len(worst):
-            text += f"; workers {listed(worst)} missed most, {silent.max()} each"
+            text += f"; workers {listed(worst.tolist())} missed most, {silent.max()} each"
     return [Finding("warn", f"{text}.")]
 
 
@@ -228,7 +233,7 @@ def pace(run: RecordedRun) -> list[Finding]:
 
 
 def pace_setters(run: RecordedRun) -> tuple[list[int], float, float, float] | None:
-    """The fewest workers that are the slowest in most exchanges, their share of them, and seconds with and without them.
+    """The fewest workers that are the slowest in most exchanges, their share of these, and seconds with and without.
 
     None without profiles or with one worker; no workers where more than a quarter of all would have to be named.
     """
@@ -266,7 +271,10 @@ def _longest_run(flags: np.ndarray[Any, Any], numbers: IntArray) -> tuple[int, i
 
 
 def _factor(value: float) -> str:
-    return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
+    """How a quantity falls that is divided by this every time."""
+    if value < 1.1:
+        return f"{100 * (1 - 1 / value):.2g} %"
+    return f"a factor of {value:.2f}" if value < 10 else f"a factor of {value:,.0f}"
 
 
 def sentences(said: Sequence[Finding]) -> list[str]:

@@ -12,6 +12,7 @@ import hashlib
 import html
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,8 +57,9 @@ def page_of(payload: Mapping[str, Any]) -> str:
     return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 
 
+@cache
 def policy(live: bool) -> str:
-    """What the browser lets the page do: run its own two scripts; load nothing; if live, ask the server it came from."""
+    """What the browser lets the page do: run its two scripts; load nothing; if live, ask the server it came from."""
     digests = " ".join(f"'sha256-{_digest(script)}'" for script in (plotly_script(), own_script()))
     return (
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data: blob:; "

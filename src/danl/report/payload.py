@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from danl._version import __version__
+from danl.report.comparison import comparison
 from danl.report.encode import KINDS, chosen_rows, masks_of, row_columns
 from danl.report.findings import findings
 from danl.report.run import NO_TRACE, TRAINING, RecordedRun
@@ -28,6 +29,7 @@ def payload_of(runs: Sequence[RecordedRun], *, live: bool = False) -> dict[str, 
         "title": title_of(runs),
         "kinds": list(KINDS),
         "training": [KINDS.index(kind) for kind in TRAINING],
+        "findings": [{"tone": found.tone, "text": found.text} for found in comparison(runs)],
         "runs": [run_payload(run) for run in runs],
     }
 
@@ -124,7 +126,8 @@ def sections_of(run: RecordedRun) -> list[dict[str, Any]]:
         ("Machine", config.pop("machine", None)),
         ("Replies that did not come", _failures(config.pop("failures", None))),
     ]
-    config.pop("notes", None)  # they are findings
+    for shown in ("notes", "status"):  # among the findings
+        config.pop(shown, None)
     named.append(("More", config))
     return [{"title": title, "lines": _lines(value)} for title, value in named if value]
 

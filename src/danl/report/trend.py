@@ -30,6 +30,9 @@ class Trend:
     name: str
     last: int
     best: float
+    best_at: int
+    """The exchange at which it was smallest."""
+    end: float
     falling: tuple[int, int, float] | None
     """The first and last exchange of the fall, and the mean factor an exchange; None where it never halved."""
     manner: str
@@ -61,6 +64,8 @@ def trend_of(history: History) -> Trend | None:
         name=name,
         last=int(numbers[-1]),
         best=float(max(values.min(), 0.0)),
+        best_at=int(numbers[int(values.argmin())]),
+        end=float(values[-1]),
         falling=falling,
         manner=_manner(logs[: end + 1]),
         stalled_since=None if stalled is None else int(numbers[stalled]),
@@ -76,7 +81,7 @@ def _stalled(logs: Array, best: Array, floor: float) -> int | None:
 
 
 def _manner(logs: Array) -> str:
-    """Linearly (a straight line on the log scale), faster and faster, or in steps."""
+    """Linearly (a straight line on the log scale), faster and faster, slower and slower, or unevenly."""
     if len(logs) < 4:
         return "quickly"
     places = np.arange(len(logs), dtype=float)
@@ -86,4 +91,5 @@ def _manner(logs: Array) -> str:
     if spread > 0 and 1 - off / spread >= STEADY:
         return "linearly"
     half = len(logs) // 2
-    return "faster and faster" if logs[half] - logs[-1] > 2 * (logs[0] - logs[half]) else "in steps"
+    first, second = logs[0] - logs[half], logs[half] - logs[-1]
+    return "faster and faster" if second > 2 * first else "slower and slower" if first > 2 * second else "unevenly"

@@ -7,12 +7,13 @@ const AXES = {
 };
 const MARKS = {
   hessian: { label: "Hessian exchanges", sign: "\u25a1", symbol: "square-open", size: 9 },
-  refused: { label: "refused steps", sign: "\u2715", symbol: "x", size: 9 },
+  refused: { label: "refused steps", sign: "\u2715", symbol: "x-thin", size: 10 },
   absent: { label: "absences", sign: "\u25bd", symbol: "triangle-down-open", size: 11 },
 };
 const DASHES = ["solid", "dash", "dashdot", "dot", "longdash", "longdashdot"];
 const RUN_COLOURS = 7;
-const MOST_MARKS = 1500;
+const MOST_MARKS = 150; // more of one kind hide the curve
+const MOST_COLUMNS = 600; // more than that, and neighbours share pixels
 const MOST_BARS = 200;
 const CONFIG = { responsive: true, displayModeBar: false, scrollZoom: false, doubleClick: "reset" };
 
@@ -83,7 +84,7 @@ function drawProgress(state) {
   const log = logarithmic(quantity, curves);
   const floor = log ? floorOf(curves) : null;
   const notes = [];
-  let low = 0, thinned = false;
+  let low = 0;
   const traces = [];
   shown.forEach(({ run, number }, k) => {
     const { x, y, at } = curves[k];
@@ -93,18 +94,20 @@ function drawProgress(state) {
     const text = at.map((i) => `${name}exchange ${run.rows.exchange[i]}, ${state.kinds[run.rows.kind[i]] || "other"}<br>` +
       `${quantity.replace("_", " ")} ${exponent(run.rows[quantity][i], 3)}`);
     traces.push({ type: "scatter", mode: x.length < 60 ? "lines+markers" : "lines", x, y: drawn, text, line,
-      marker: { size: 4, color: line.color }, hovertemplate: "%{text}<extra></extra>", connectgaps: false });
+      marker: { size: 4, color: line.color }, hovertemplate: "%{text}<extra></extra>", connectgaps: false, cliponaxis: false });
     for (const mark in MARKS) {
       if (!marks[mark]) continue;
       let places = at.map((_, j) => j).filter((j) => marked(run.rows, mark, at[j]) && drawn[j] !== null);
-      if (places.length > MOST_MARKS) { places = spaced(places.length, MOST_MARKS).map((j) => places[j]); thinned = true; }
+      if (places.length > MOST_MARKS) {
+        notes.push(`${name ? `${run.name}: ` : ""}${MOST_MARKS} of ${places.length.toLocaleString("en")} ${MARKS[mark].label} are marked.`);
+        places = spaced(places.length, MOST_MARKS).map((j) => places[j]);
+      }
       traces.push({ type: "scatter", mode: "markers", x: places.map((j) => x[j]), y: places.map((j) => drawn[j]),
-        text: places.map((j) => text[j]), hovertemplate: `%{text}<br>${MARKS[mark].label}<extra></extra>`,
-        marker: { symbol: MARKS[mark].symbol, size: MARKS[mark].size, color: line.color, line: { width: 1.6, color: line.color } } });
+        text: places.map((j) => text[j]), cliponaxis: false, hovertemplate: `%{text}<br>${MARKS[mark].label}<extra></extra>`,
+        marker: { symbol: MARKS[mark].symbol, size: MARKS[mark].size, color: line.color, line: { width: 2, color: line.color } } });
     }
   });
   if (low) notes.push(`${low} values of zero or below (rounding) are drawn at ${exponent(floor, 0)}.`);
-  if (thinned) notes.push(`Of more than ${MOST_MARKS} marks of a kind only some are drawn.`);
   const missing = shown.filter((_, k) => !curves[k].y.some((value) => value !== null)).map(({ run }) => run.name);
   if (missing.length) notes.push(`Not known for ${missing.join(", ")}${quantity === "gap" ? " (run with --reference)" : ""}.`);
   if (!shown.length) notes.push("No run is chosen.");
@@ -118,23 +121,30 @@ function drawProgress(state) {
   return notes;
 }
 
-function drawCoverage(run, state) {
-  const rows = run.rows, regions = run.regions;
-  const z = [];
+// Coverage by region and column; a column is one exchange, or the mean of so many where there are too many to see.
+function coverageOf(run, training) {
+  const { rows, regions } = run, count = rows.exchange.length;
+  const step = Math.ceil(count / MOST_COLUMNS), x = [], z = Array.from({ length: regions }, () => []);
   let most = 1;
-  for (let q = 0; q < regions; q++) {
-    const line = [];
-    for (let i = 0; i < rows.exchange.length; i++) {
-      const count = rows.coverage[i * regions + q];
-      most = Math.max(most, count);
-      line.push(state.training.includes(rows.kind[i]) ? count : null);
+  for (let from = 0; from < count; from += step) {
+    const places = [];
+    for (let i = from; i < Math.min(from + step, count); i++) if (training.includes(rows.kind[i])) places.push(i);
+    x.push(rows.exchange[from]);
+    for (let q = 0; q < regions; q++) {
+      const total = places.reduce((sum, i) => sum + rows.coverage[i * regions + q], 0);
+      z[q].push(places.length ? total / places.length : null);
     }
-    z.push(line);
   }
-  const trace = { type: "heatmap", z, x: Array.from(rows.exchange), zmin: 0, zmax: most, showscale: false,
+  for (const value of rows.coverage) most = Math.max(most, value);
+  return { x, z, most, step };
+}
+
+function drawCoverage(run, state) {
+  const regions = run.regions, { x: places, z, most, step } = coverageOf(run, state.training);
+  const trace = { type: "heatmap", z, x: places, zmin: 0, zmax: most, showscale: false,
     colorscale: [[0, colour("low")], [1, colour("high")]], hoverongaps: false,
-    xgap: rows.exchange.length <= 60 ? 1 : 0, ygap: 1,
-    hovertemplate: "exchange %{x}, region %{y}: %{z} workers<extra></extra>" };
+    xgap: places.length <= 60 ? 1 : 0, ygap: 1,
+    hovertemplate: `exchange %{x}, region %{y}: ${step > 1 ? "%{z:.1f} workers on average" : "%{z} workers"}<extra></extra>` };
   const y = { title: "region", autorange: "reversed", ...whole(regions, 16), showgrid: false };
   const x = { title: AXES.exchange, showgrid: false };
   const shapes = [];
@@ -144,7 +154,7 @@ function drawCoverage(run, state) {
   }
   fit("coverage", regions, 18, 110, 420);
   Plotly.react("coverage", [trace], layoutOf(x, y, { shapes }), CONFIG);
-  return most;
+  return { most, step };
 }
 
 // Ticks at whole numbers, every one where there is room.

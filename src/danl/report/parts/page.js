@@ -37,13 +37,12 @@ function badge(status) {
 // --- text ---
 
 function showFindings() {
-  const several = state.runs.length > 1;
-  byId("findings-body").replaceChildren(...state.runs.flatMap((run) => {
-    const items = run.findings.map(({ tone, text }) => element("li", null, { class: tone },
-      ...(TONES[tone] ? [element("span", TONES[tone], { class: "tone" })] : []), document.createTextNode(text)));
-    const list = element("ul", null, { class: "findings" }, ...items);
-    return several ? [element("h3", run.name), list] : [list];
-  }));
+  const list = (findings) => element("ul", null, { class: "findings" }, ...findings.map(({ tone, text }) =>
+    element("li", null, { class: tone === "note" ? "fact" : tone },
+      ...(TONES[tone] ? [element("span", TONES[tone], { class: "tone" })] : []), document.createTextNode(text))));
+  const [first] = state.runs;
+  byId("findings-body").replaceChildren(...(state.runs.length === 1 ? [list(first.findings)]
+    : [list(told.findings), ...state.runs.flatMap((run) => [element("h3", run.name), list(run.findings)])]));
 }
 
 const SUMMARY = [
@@ -52,14 +51,20 @@ const SUMMARY = [
   ["With Hessians", (run) => run.summary.hessians.toLocaleString("en")],
   ["Gap", (run) => exponent(run.summary.gap)],
   ["Gradient norm", (run) => exponent(run.summary.grad_norm)],
-  ["Objective", (run) => (run.summary.objective === null ? "-" : String(Number(run.summary.objective.toPrecision(8))))],
+  ["Objective", (run) => shortest(run.summary.objective)],
   ["Bytes up", (run) => humanBytes(run.summary.bytes_up)],
   ["Bytes down", (run) => humanBytes(run.summary.bytes_down)],
   ["Seconds", (run) => seconds(run.summary.seconds)],
   ["Simulated", (run) => seconds(run.summary.simulated)],
-  ["Refused steps", (run) => String(run.summary.refused)],
-  ["No reply", (run) => String(run.summary.failed)],
+  ["Refused steps", (run) => run.summary.refused.toLocaleString("en")],
+  ["No reply", (run) => run.summary.failed.toLocaleString("en")],
 ];
+
+function shortest(value) {
+  if (value === null) return "-";
+  const size = Math.abs(value);
+  return size === 0 || (size >= 1e-3 && size < 1e6) ? String(Number(value.toPrecision(8))) : exponent(value, 4);
+}
 
 function showSummary() {
   if (state.runs.length === 1) {
@@ -90,12 +95,12 @@ function showMade() {
     const parts = run.sections.map(({ title, lines }) => {
       const rows = lines.map(([name, value]) => element("tr", null, {},
         ...(name ? [element("th", name, { scope: "row" }), element("td", value)] : [element("td", value, { colspan: "2" })])));
-      const open = title === "Data" || title === "Versions" ? { open: "" } : {};
+      const open = several || title === "Data" || title === "Versions" ? { open: "" } : {};
       return element("details", null, open, element("summary", title),
         element("table", null, { class: "made" }, element("tbody", null, {}, ...rows)));
     });
     if (!parts.length) parts.push(element("p", "There is no config.json: how the run was made is not known.", { class: "note" }));
-    return several ? [element("h3", run.name), ...parts] : parts;
+    return several ? [element("details", null, {}, element("summary", run.name), ...parts)] : parts;
   }));
   const notes = state.runs.flatMap((run) => run.notes.map((note) => (several ? `${run.name}: ${note}` : note)));
   byId("foot").textContent = [`Made by danl ${told.danl}. Workers, regions and exchanges are numbered from 0.`, ...notes].join(" ");
@@ -112,10 +117,11 @@ function showProgress() {
 function showCoverage() {
   const run = state.runs[state.run];
   if (!run.rows.exchange.length) return;
-  const most = drawCoverage(run, state);
+  const { most, step } = drawCoverage(run, state);
   byId("coverage").setAttribute("aria-label", "Workers that trained each region, by exchange; the numbers are in the table below");
   byId("coverage-scale").replaceChildren(element("span", null, {}, document.createTextNode("0 workers"),
-    element("span", null, { class: "ramp" }), document.createTextNode(String(most))));
+    element("span", null, { class: "ramp" }), document.createTextNode(String(most))),
+    ...(step > 1 ? [element("span", `A column is the mean of ${step} exchanges.`)] : []));
   refill("coverage-table");
 }
 
@@ -271,7 +277,7 @@ function makeControls() {
   if (!known("gap")) state.quantity = "grad_norm";
   if (state.quantity === "grad_norm" && !known("grad_norm") && !state.live) state.quantity = "objective";
   choices("quantity", "radio", [{ value: "gap", label: "gap", disabled: !known("gap") && !state.live }, { value: "grad_norm", label: "gradient norm" },
-    { value: "objective", label: "objective" }], (value) => value === state.quantity, (value) => { state.quantity = value; showProgress(); });
+    { value: "objective", label: "objective" }], (value) => value === state.quantity, (value) => { state.quantity = value; state.chosen = true; showProgress(); });
   choices("axis", "radio", [{ value: "exchange", label: "exchanges" }, { value: "bytes", label: "bytes" }, { value: "seconds", label: "seconds" },
     { value: "simulated", label: "simulated seconds", disabled: !known("simulated") && !state.live }],
   (value) => value === state.axis, (value) => { state.axis = value; showProgress(); });
@@ -280,6 +286,7 @@ function makeControls() {
   choices("map", "radio", [{ value: "trained", label: "who trained" }, { value: "staleness", label: "staleness" }],
     (value) => value === state.map, (value) => { state.map = value; showWho(); });
   if (state.runs.length > 1) {
+    document.querySelector("main").prepend(byId("summary").closest("section")); // the table is what one looks for
     byId("series").hidden = byId("run-choice").hidden = false;
     choices("series", "checkbox", state.runs.map((run, number) => {
       const sign = element("span", null, { class: "swatch line" });
@@ -329,13 +336,17 @@ async function follow() {
     say("The command that served this page has ended; what is shown stays.");
     return;
   }
-  if (more.run.rows.exchange.length || more.run.status !== state.runs[0].status) {
+  if (more.run.rows.exchange || more.run.status !== state.runs[0].status) {
     state.runs[0] = extendRun(state.runs[0], more.run);
     const masks = state.runs[0].masks;
     if (state.following && masks) state.frame = masks.exchange.length - 1;
+    if (!state.chosen && state.quantity !== "gap" && known("gap")) {
+      state.quantity = "gap";
+      document.querySelector("#quantity input[value=gap]").checked = true;
+    }
     showAll();
   }
-  say(more.done ? `The run has ended: ${more.run.status.replace("_", " ")}.` : `Running: ${state.runs[0].rows.exchange.length} exchanges so far.`);
+  say(more.done && !more.more ? `The run has ended: ${more.run.status.replace("_", " ")}.` : `Running: ${state.runs[0].rows.exchange.length} exchanges so far.`);
   if (!more.done || more.more) setTimeout(follow, more.more ? 0 : POLL_MILLISECONDS);
 }
 
@@ -348,7 +359,8 @@ setTheme();
 makeControls();
 if (!state.live) {
   const masks = state.runs[0].masks;
-  state.frame = masks ? Math.min(1, masks.exchange.length - 1) : 0;
+  const round = masks ? masks.kind.indexOf(state.kinds.indexOf("gradient")) : 0; // the first one that has masks
+  state.frame = Math.max(round, 0);
 }
 showAll();
 if (state.live) follow();
