@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ class Browser:
 
     def __init__(self):
         program = find_browser()
+        self.opened = ExitStack()
         self.folder = tempfile.mkdtemp(prefix="danl-browser-")
         self.process = subprocess.Popen(
             [program, *(f"--{flag}" for flag in FLAGS), f"--user-data-dir={self.folder}", "about:blank"],
@@ -59,7 +61,8 @@ class Browser:
             assert time.monotonic() < until, "the browser was not ready in time"
             time.sleep(0.05)
         port, path = ready.read_text().split("\n")[:2]
-        self.socket = connect(f"ws://127.0.0.1:{port}{path}", max_size=None, open_timeout=20, compression=None)
+        opened = connect(f"ws://127.0.0.1:{port}{path}", max_size=None, open_timeout=20, compression=None)
+        self.socket = self.opened.enter_context(opened)
         self.count, self.session, self.events = 0, None, []
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -104,9 +107,18 @@ class Browser:
         )
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[feature])
-        self.send("Page.navigate", url=address)
+        self.evaluate("delete document.documentElement.dataset.drawn")  # of the page before
+        answer = self.send("Page.navigate", url=address)
+        assert "errorText" not in answer, answer
         if drawn:
             self.until("document.readyState === 'complete' && document.documentElement.dataset.drawn")
+
+    def change(self, name, value, event="change"):
+        """Give the control with this id a value, as a person does."""
+        self.evaluate(
+            f"(() => {{ const control = document.getElementById('{name}'); control.value = {json.dumps(value)}; "
+            f"control.dispatchEvent(new Event('{event}')); }})()"
+        )
 
     def key(self, name, code):
         """Press and release a key."""
@@ -141,8 +153,7 @@ class Browser:
 
     def close(self):
         """End the browser and remove what it wrote."""
-        if hasattr(self, "socket"):
-            self.socket.close()
+        self.opened.close()
         self.process.terminate()
         try:
             self.process.wait(timeout=10)

@@ -65,7 +65,7 @@ def large_run(exchanges=5000, workers=100, regions=16, seed=0, name="large"):
     trace = Trace()
     trace.begin(workers, regions)
     speed = rng.uniform(0.5, 1.5, size=workers)
-    speed[[2, 5]] = 4.0
+    speed[[who for who in (2, 5) if who < workers]] = 4.0
     rows, stale, gap, gamma = [], np.zeros((workers, regions), dtype=int), 1.0, 0
     for number in range(exchanges):
         kind = "hessian" if number % 40 == 0 else "loss" if number % 40 == 1 else "gradient"

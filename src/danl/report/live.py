@@ -33,8 +33,10 @@ FINDINGS_SECONDS = 2.0
 """The sentences are made again at most this often while the run goes on."""
 FINDINGS_SHARE = 20.0
 """And so seldom that making them takes at most one part in this many of the time."""
-LAST_LOOK_SECONDS = 3.0
+LAST_LOOK_SECONDS = 10.0
 """How long a page that is open has to fetch the end of the run, where nobody keeps the server."""
+OPEN_SECONDS = 3.0
+"""A page that asked for rows within this time is taken to be open; one that was fetched needs longer to begin."""
 
 
 class LivePage:
@@ -48,14 +50,20 @@ class LivePage:
         self._lock = threading.Lock()
         self._said: list[Finding] = []
         self._said_at, self._said_took, self._said_of = -np.inf, 0.0, (-1, False)
-        self._asked_at = -np.inf  # when a page last asked for rows
+        self._open_until = -np.inf  # a page is taken to be open until then
         self._told_all = threading.Event()  # a page has had the end
-        self.page = page_of(payload_of([self._run()], live=True)).encode("utf-8")
+        self._page = page_of(payload_of([self._run()], live=True)).encode("utf-8")
 
     def __call__(self, row: Row) -> None:
         """Take the newest row."""
         with self._lock:
             self._rows.append(row)
+
+    def page(self) -> bytes:
+        """The page itself, which then asks for rows."""
+        with self._lock:
+            self._open_until = time.monotonic() + LAST_LOOK_SECONDS
+        return self._page
 
     def finish(self, config: Mapping[str, Any]) -> None:
         """Say that the run has ended, and how."""
@@ -65,7 +73,7 @@ class LivePage:
     def rows_after(self, after: int) -> dict[str, Any]:
         """What a page needs that has so many rows already."""
         with self._lock:
-            self._asked_at = time.monotonic()
+            self._open_until = time.monotonic() + OPEN_SECONDS
             run, done = self._run(), self._done
             said = self._findings(run, done)
         count = len(run.history)
@@ -94,7 +102,7 @@ class LivePage:
 
     def wait_for_last_look(self) -> None:
         """Where a page is open, give it the time to see the end."""
-        if time.monotonic() - self._asked_at < LAST_LOOK_SECONDS:
+        if time.monotonic() < self._open_until:
             self._told_all.wait(LAST_LOOK_SECONDS)
 
     def _run(self) -> RecordedRun:
@@ -182,7 +190,7 @@ class Handler(BaseHTTPRequestHandler):
             return _said(HTTPStatus.MISDIRECTED_REQUEST, "this is the page of a run on another machine's name")
         asked = urlsplit(self.path)
         if asked.path == "/":
-            return HTTPStatus.OK, "text/html", self.server.live.page
+            return HTTPStatus.OK, "text/html", self.server.live.page()
         if asked.path == "/rows":
             after = parse_qs(asked.query).get("after", ["0"])[0]
             if not (after.isascii() and after.isdigit() and len(after) < 10):

@@ -19,6 +19,8 @@ ROUNDING = 1e-15
 """A gap below this times 1 + |f| is rounding; the same floor, without f, for a gradient norm."""
 STALL_ROUNDS = 10
 """At least this many exchanges, and a quarter of all, without halving are a stall."""
+SLOWER = 0.5
+"""And slower than this times the rate before: a slow fall that goes on as it began is none."""
 STEADY = 0.95
 """Share of the variance of the logarithm that a straight line explains when convergence is called linear."""
 
@@ -73,11 +75,15 @@ def trend_of(history: History) -> Trend | None:
 
 
 def _stalled(logs: Array, best: Array, floor: float) -> int | None:
-    """The place since which the best so far did not halve, if that is long ago and rounding is not the reason."""
+    """The place since which the best so far did not halve, if that is long ago and neither its pace nor rounding."""
     if best[-1] <= 2 * floor:
         return None
-    since = int(np.flatnonzero(logs <= logs[-1] + np.log10(2))[0])
-    return since if len(logs) - 1 - since >= max(STALL_ROUNDS, len(logs) // 4) else None
+    since, last = int(np.flatnonzero(logs <= logs[-1] + np.log10(2))[0]), len(logs) - 1
+    if last - since < max(STALL_ROUNDS, len(logs) // 4):
+        return None
+    if since and (logs[since] - logs[last]) / (last - since) > SLOWER * (logs[0] - logs[since]) / since:
+        return None
+    return since
 
 
 def _manner(logs: Array) -> str:

@@ -10,7 +10,7 @@ const MARKS = {
   refused: { label: "refused steps", sign: "\u2715", symbol: "x-thin", size: 10 },
   absent: { label: "absences", sign: "\u25bd", symbol: "triangle-down-open", size: 11 },
 };
-const DASHES = ["solid", "dash", "dashdot", "dot", "longdash", "longdashdot"];
+const DASHES = ["solid", "8px,4px", "8px,3px,2px,3px", "2px,3px", "14px,4px"];
 const RUN_COLOURS = 7;
 const MOST_MARKS = 150; // more of one kind hide the curve
 const MOST_COLUMNS = 600; // more than that, and neighbours share pixels

@@ -48,7 +48,7 @@ function showFindings() {
 const SUMMARY = [
   ["Method", (run) => run.summary.method || "-"],
   ["Exchanges", (run) => run.summary.exchanges.toLocaleString("en")],
-  ["With Hessians", (run) => run.summary.hessians.toLocaleString("en")],
+  ["Hessians", (run) => run.summary.hessians.toLocaleString("en")],
   ["Gap", (run) => exponent(run.summary.gap)],
   ["Gradient norm", (run) => exponent(run.summary.grad_norm)],
   ["Objective", (run) => shortest(run.summary.objective)],
@@ -56,7 +56,7 @@ const SUMMARY = [
   ["Bytes down", (run) => humanBytes(run.summary.bytes_down)],
   ["Seconds", (run) => seconds(run.summary.seconds)],
   ["Simulated", (run) => seconds(run.summary.simulated)],
-  ["Refused steps", (run) => run.summary.refused.toLocaleString("en")],
+  ["Refused", (run) => run.summary.refused.toLocaleString("en")],
   ["No reply", (run) => run.summary.failed.toLocaleString("en")],
 ];
 
@@ -74,10 +74,12 @@ function showSummary() {
       element("div", null, {}, element("dt", name), typeof value === "string" ? element("dd", value) : element("dd", null, {}, value)))));
     return;
   }
-  const used = SUMMARY.filter(([name, of]) => name === "Exchanges" || state.runs.some((run) => !["-", "0"].includes(of(run))));
+  const told = ([name, of]) => (name === "Method" ? state.runs.some((run) => of(run) !== run.name)
+    : name === "Exchanges" || state.runs.some((run) => !["-", "0"].includes(of(run))));
+  const used = SUMMARY.filter(told); // columns that have something to say
   const heads = ["Run", "Status", ...used.map(([name]) => name)];
   const made = table("", heads, [], "runs");
-  made.querySelectorAll("thead th").forEach((th, i) => { if (i < 3) th.className = "text"; });
+  made.querySelectorAll("thead th").forEach((th, i) => { if (i < 2 || th.textContent === "Method") th.className = "text"; });
   made.querySelector("caption").remove();
   made.querySelector("tbody").append(...state.runs.map((run, number) => {
     const swatch = element("span", null, { class: "swatch" });
@@ -206,6 +208,7 @@ const TABLES = {
   },
   "who-table": () => {
     const { masks } = state.runs[state.run];
+    if (!masks) return [];
     const stale = stalenessAt(masks, state.frame, state.training), states = statesAt(masks, state.frame, state.training);
     const signs = ["not asked", "-", "trained", "no answer"];
     const places = spaced(masks.workers, MOST_TABLE_ROWS);
@@ -219,6 +222,7 @@ const TABLES = {
   },
   "workers-table": () => {
     const { workers } = state.runs[state.run];
+    if (!workers) return [];
     const timed = workers.seconds ? ["Simulated seconds", "Slowest in"] : [];
     const places = spaced(workers.up.length, MOST_TABLE_ROWS);
     const lines = places.map((i) => [i, workers.up[i].toLocaleString("en"), workers.down[i].toLocaleString("en"),
@@ -269,6 +273,19 @@ function choices(id, kind, options, chosen, change) {
   }));
 }
 
+// A piece of a run's line, as the figure has it.
+function lineSample(number) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+  const dash = DASHES[number % DASHES.length];
+  for (const [name, value] of Object.entries({ width: 34, height: 10, "aria-hidden": "true" })) svg.setAttribute(name, value);
+  for (const [name, value] of Object.entries({ x1: 1, x2: 33, y1: 5, y2: 5, "stroke-width": 2.5 })) line.setAttribute(name, value);
+  if (dash !== "solid") line.setAttribute("stroke-dasharray", dash);
+  line.style.stroke = `var(--run${number % RUN_COLOURS})`;
+  svg.append(line);
+  return svg;
+}
+
 function known(column) {
   return state.runs.some((run) => run.rows[column].some(Number.isFinite));
 }
@@ -289,10 +306,7 @@ function makeControls() {
     document.querySelector("main").prepend(byId("summary").closest("section")); // the table is what one looks for
     byId("series").hidden = byId("run-choice").hidden = false;
     choices("series", "checkbox", state.runs.map((run, number) => {
-      const sign = element("span", null, { class: "swatch line" });
-      sign.style.borderTopColor = `var(--run${number % RUN_COLOURS})`;
-      sign.style.borderTopStyle = ["solid", "dashed", "dotted"][number % 3];
-      return { value: String(number), label: run.name, sign };
+      return { value: String(number), label: run.name, sign: lineSample(number) };
     }), () => true, (value, on) => { state.series[Number(value)] = on; showProgress(); });
     byId("run").append(...state.runs.map((run, number) => element("option", run.name, { value: String(number) })));
     byId("run").addEventListener("change", () => { state.run = Number(byId("run").value); state.frame = 0; showFigures(); });
