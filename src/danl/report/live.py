@@ -79,8 +79,6 @@ class LivePage:
         count = len(run.history)
         after = min(after, count)
         end = min(after + MOST_ROWS, count)
-        if done and end == count:
-            self._told_all.set()
         has_masks = 0 < count <= len(self._trace)
         return {
             "done": done,
@@ -99,6 +97,10 @@ class LivePage:
                 "notes": [],
             },
         }
+
+    def had_everything(self) -> None:
+        """Note that a page has the end of the run: not that it was made for it, but that it was sent."""
+        self._told_all.set()
 
     def wait_for_last_look(self) -> None:
         """Where a page is open, give it the time to see the end."""
@@ -160,6 +162,7 @@ class Handler(BaseHTTPRequestHandler):
     server: _Http
     timeout = 20.0
     server_version, sys_version = "danl", ""
+    _is_last = False  # whether what is sent has the end of the run
 
     def do_GET(self) -> None:
         """The page, or rows."""
@@ -175,6 +178,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+            if self._is_last:
+                self.server.live.had_everything()
 
     def __getattr__(self, name: str) -> Any:
         """Every method of HTTP is answered here, known or not."""
@@ -195,8 +200,9 @@ class Handler(BaseHTTPRequestHandler):
             after = parse_qs(asked.query).get("after", ["0"])[0]
             if not (after.isascii() and after.isdigit() and len(after) < 10):
                 return _said(HTTPStatus.BAD_REQUEST, "after must be a whole number")
-            answer = json.dumps(self.server.live.rows_after(int(after)), allow_nan=False)
-            return HTTPStatus.OK, "application/json", answer.encode("utf-8")
+            told = self.server.live.rows_after(int(after))
+            self._is_last = told["done"] and not told["more"]
+            return HTTPStatus.OK, "application/json", json.dumps(told, allow_nan=False).encode("utf-8")
         return _said(HTTPStatus.NOT_FOUND, "there is nothing here")
 
     def log_message(self, format: str, *args: Any) -> None:
