@@ -13,6 +13,7 @@ because it grows with exchanges times workers: about 17 bytes and a bit a region
 from __future__ import annotations
 
 import zipfile
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,11 @@ class Kept:
 class Trace:
     """Who did what in each exchange of a run; `danl.solve(..., trace=trace)` fills it as the run goes.
 
+    Parameters
+    ----------
+    newest : int, optional
+        Keep only so many exchanges, the newest. Default: all.
+
     With T exchanges, N workers and Q regions:
 
     Attributes
@@ -74,8 +80,10 @@ class Trace:
 
     """
 
-    def __init__(self) -> None:
-        self._kept: list[Kept] = []
+    def __init__(self, newest: int | None = None) -> None:
+        if newest is not None and (not isinstance(newest, int) or isinstance(newest, bool) or newest < 1):
+            raise bad_argument("newest", newest, "a whole number of at least 1", "leave it out to keep all exchanges")
+        self._kept: deque[Kept] = deque(maxlen=newest)
         self._n_workers = self._n_regions = 0
 
     def begin(self, n_workers: int, n_regions: int) -> None:
@@ -145,6 +153,13 @@ class Trace:
         """Who was asked and answered in one of the recorded exchanges, (N,): `asked[index]` alone."""
         return self._kept[index].asked
 
+    def first(self, count: int) -> Trace:
+        """The first so many exchanges as a trace of their own; while a run fills this one, another thread may ask."""
+        trace = Trace()
+        trace._n_workers, trace._n_regions = self._n_workers, self._n_regions
+        trace._kept = deque(list(self._kept.copy())[:count])  # one step, between two exchanges
+        return trace
+
     def save(self, path: str | Path) -> None:
         """Write an npz without pickled objects, whole or not at all."""
         arrays: dict[str, Any] = {
@@ -182,7 +197,7 @@ class Trace:
         trace = cls()
         trace._n_workers, trace._n_regions = (int(size) for size in stored["shape"][1:])
         columns = (stored[name] for name in TYPES)
-        trace._kept = [Kept(int(exchange), *rest) for exchange, *rest in zip(*columns, strict=True)]
+        trace._kept.extend(Kept(int(exchange), *rest) for exchange, *rest in zip(*columns, strict=True))
         return trace
 
     def _by_worker(self, name: str) -> IntArray:

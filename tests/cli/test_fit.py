@@ -329,11 +329,12 @@ def wait_for(text, master, received, until):
             received += os.read(master, 65536)
 
 
-def test_ctrl_c_keeps_what_there_is(tmp_path):
+@pytest.mark.parametrize("display", [(), ("--live",)], ids=["line", "live"])
+def test_ctrl_c_keeps_what_there_is(tmp_path, display):
     pty = pytest.importorskip("pty")
     out = tmp_path / "run"
     master, slave = pty.openpty()
-    words = ("--method", "gd", "--rounds", "100000", "--tol", "0", "--json", "--out", str(out))
+    words = ("--method", "gd", "--rounds", "100000", "--tol", "0", "--json", "--out", str(out), *display)
     with subprocess.Popen(
         [sys.executable, "-c", LISTENING, "fit", "a1a", *words],
         stdout=subprocess.PIPE,

@@ -16,9 +16,16 @@ METHODS = ("danl", "danl-masked", "newton", "gd", "fedavg", "danl-paper:batch_si
 POLICIES = ("coverage:psi=2", "random:keep=0.6")
 SAME = (
     *("exchange", "kind", "active", "failed", "coverage", "min_coverage", "max_staleness", "min_trained"),
-    *("bytes_up", "bytes_down"),
+    *("bytes_up", "bytes_down", "refused"),
 )
 CLOSE = ("objective", "model_norm", "step_norm")
+
+
+def same_trace(expected, found):
+    """The same workers asked, the same regions trained, the same bytes, worker by worker."""
+    assert len(expected) == len(found) > 0
+    for name in ("exchanges", "asked", "trained", "bytes_up", "bytes_down"):
+        np.testing.assert_array_equal(getattr(expected, name), getattr(found, name))
 
 
 def same_run(make, *, method="danl", policy="coverage:psi=2", problem=None, **arguments):
@@ -32,8 +39,10 @@ def same_run(make, *, method="danl", policy="coverage:psi=2", problem=None, **ar
         "tol": 1e-11,
         "seed": 4,
     } | arguments
-    expected = danl.solve(problem, engine="local", **arguments)
-    found = danl.solve(problem, engine=make(), **arguments)
+    traces = danl.Trace(), danl.Trace()
+    expected = danl.solve(problem, engine="local", trace=traces[0], **arguments)
+    found = danl.solve(problem, engine=make(), trace=traces[1], **arguments)
+    same_trace(*traces)
     assert found.status == expected.status
     assert len(found.history) == len(expected.history)
     for ours, theirs in zip(found.history, expected.history, strict=True):

@@ -132,7 +132,9 @@ def test_the_fit_is_the_local_one(up, cache, tmp_path):
     same_run(danl.Result(w=w, status=report["status"], history=history, method="danl"), local, problem)
     assert problem.objective(w) - optimum.objective <= 1e-8
     assert len(history) <= 40
-    assert {path.name for path in out.iterdir()} == {"history.csv", "config.json", "model.npz", "figure.png"}
+    files = {"history.csv", "config.json", "model.npz", "workers.npz", "figure.png"}
+    assert {path.name for path in out.iterdir()} == files
+    assert len(danl.Trace.read(out / "workers.npz")) == len(history)
     print(
         f"{len(history)} exchanges took {time.monotonic() - begun:.1f} s, {history.column('seconds').mean():.1f} each"
     )

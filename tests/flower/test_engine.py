@@ -19,6 +19,7 @@ from danl.flower.engine import GridEngine
 from danl.flower.serverapp import run
 from danl.problem import RemoteProblem
 from danl.regions import Regions
+from tests.engines.conformance import same_trace
 from tests.flower.fake_grid import FakeGrid, error_reply
 from tests.flower.federations import a1a_shards, same_run, written
 
@@ -80,9 +81,12 @@ def losses(number=0, workers=(0, 1, 2)):
 )
 def test_the_run_is_the_local_one(settings, configs, problem):
     _, engine = grid_engine(configs)
-    result = danl.solve(RemoteProblem(alpha=1e-3), engine=engine, **settings)
-    alone = danl.solve(problem, engine=danl.engines.Local(batched=False), **settings)  # as sites are: one by one
+    traces = danl.Trace(), danl.Trace()
+    result = danl.solve(RemoteProblem(alpha=1e-3), engine=engine, trace=traces[0], **settings)
+    one_by_one = danl.engines.Local(batched=False)  # as sites are
+    alone = danl.solve(problem, engine=one_by_one, trace=traces[1], **settings)
     same_run(result, alone, problem)
+    same_trace(*traces)
     assert np.array_equal(result.w, alone.w)
     assert not result.failures
 
@@ -127,6 +131,9 @@ def test_the_server_app_writes_what_it_solved(configs, problem, tmp_path):
     assert np.array_equal(read.w, result.w)
     assert np.array_equal(read.w0, result.w0)
     assert read.start.summary() == result.start.summary()
+    trace = danl.Trace.read(tmp_path / "workers.npz")
+    assert trace.exchanges.tolist() == [row.exchange for row in result.history]
+    np.testing.assert_array_equal(trace.bytes_up.sum(axis=1), result.history.column("bytes_up"))
 
 
 # --- who is not there, and what is not right ---

@@ -20,7 +20,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 converged or ran its rounds, 2 wrong input, 3 diverged or lost its quorum, 130 interrupted.",
+    epilog="Exit status: 0 converged, ran its rounds or was stopped, 2 wrong input, 3 diverged or lost its quorum, "
+    "130 interrupted.",
 )
 app.command()(fit)
 app.command()(compare)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from danl.callbacks import MLflow, TensorBoard
 from danl.checkpoint import Checkpoints
 from danl.cli.display import console, human_bytes, number, summary_table
 from danl.cli.flower import fit_on_sites, on_sites
@@ -41,6 +42,11 @@ def fit(
     address: Annotated[
         str | None, option(RUN, "Of a Ray cluster, for --engine ray: auto, or host:port; default: a new one here.")
     ] = None,
+    live: Annotated[bool, option(OUTPUT, "Watch the run: a curve, who trains what, how far it is.", "--live")] = False,
+    mlflow: Annotated[
+        str | None, option(OUTPUT, "Log to MLflow: a server's address, or sqlite:///mlflow.db.", "--mlflow")
+    ] = None,
+    tensorboard: Annotated[Path | None, option(OUTPUT, "Folder for TensorBoard's events.", "--tensorboard")] = None,
     out: Out = None,
     force: Force = False,
     serve: Annotated[
@@ -54,23 +60,31 @@ def fit(
     Example: danl fit a1a --policy coverage:psi=3 --alpha 1e-3 --init fedavg:rounds=10 --reference --out run
     """
     options = replace(options, engine=at_address(options.engine, address))
+    if live and options.quiet:
+        raise InputError("--live and --quiet: one shows the run, the other nothing of it; give one of them")
+    loggers = loggers_of(mlflow, tensorboard, f"{method} on {Path(options.data).name}")
     if on_sites(options.engine):
         if checkpoint is not None or resume is not None:
             raise InputError("--checkpoint and --resume: are not for --engine flower; leave them out")
         if serve:
             raise InputError("--serve: is not for --engine flower; leave it out, and use danl report at the end")
-        run = fit_on_sites(options, method, reference=reference, out=out, force=force, as_json=as_json)
+        run = fit_on_sites(
+            options, method, reference=reference, live=live, loggers=loggers, out=out, force=force, as_json=as_json
+        )
         return EXIT[run.status]
     screen = console()
     job = options.job(method)
     check_out(out, force=force or resume is not None)  # what is there is of the run that goes on
+    for logger in loggers:
+        logger.connect()
     measured_against = options.reference(job, screen) if reference else None
     folder = checkpoint or resume
     checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
     trace = Trace()
     kept = trace if out is not None or serve else None
     with Served(serve, serve_port, trace, asked(options, method, job), job.title, screen) as served:
-        result = options.solve(job, method, measured_against, screen, checkpoints, resume, kept, served)
+        watching = [*loggers, served]
+        result = options.solve(job, method, measured_against, screen, checkpoints, resume, kept, live, watching)
         served.finish(describe(options, method, job, result) if serve else {})
     if out is not None:
         write_run(out, result, job.title, describe(options, method, job, result), trace, job.data)
@@ -103,6 +117,16 @@ def fit(
         screen.print(f"to go on: the same command with --resume {folder}", soft_wrap=True)
     served.stay()
     return EXIT[result.status]
+
+
+def loggers_of(mlflow: str | None, tensorboard: Path | None, name: str) -> list[MLflow | TensorBoard]:
+    """What --mlflow and --tensorboard ask for."""
+    loggers: list[MLflow | TensorBoard] = []
+    if mlflow is not None:
+        loggers.append(MLflow(tracking_uri=mlflow, run_name=name))
+    if tensorboard is not None:
+        loggers.append(TensorBoard(tensorboard))
+    return loggers
 
 
 def at_address(engine: str, address: str | None) -> str:

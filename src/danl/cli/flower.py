@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from danl._version import __version__
-from danl.cli.display import LiveRun, console, summary_table
+from danl.callbacks import Callbacks, MLflow, TensorBoard
+from danl.cli.display import console, summary_table
 from danl.cli.options import RunOptions, check_init, with_batches
 from danl.cli.output import check_out, failures_of, versions, write_run
 from danl.data import load_dataset, partition
@@ -94,7 +96,15 @@ def on_sites(engine: str) -> bool:
 
 
 def fit_on_sites(
-    options: RunOptions, method: str, *, reference: bool, out: Path | None, force: bool, as_json: bool
+    options: RunOptions,
+    method: str,
+    *,
+    reference: bool,
+    live: bool,
+    loggers: Sequence[MLflow | TensorBoard],
+    out: Path | None,
+    force: bool,
+    as_json: bool,
 ) -> Result:
     """`danl fit --engine flower`: drive a fit on the sites of a SuperLink; show and write what every fit does."""
     screen = console()
@@ -102,8 +112,8 @@ def fit_on_sites(
     check_out(out, force=force)
     shared = Path(tempfile.mkdtemp(prefix="danl-fit-"))  # where the ServerApp writes and this process reads
     try:
-        with LiveRun(screen, method, options.rounds, quiet=options.quiet) as live:
-            result = run_app(config, out=shared, callback=live, **target)
+        with options.display(screen, f"{options.data} on its sites", method, None, live) as shown:
+            result = _watched([shown, *loggers], config, shared, target)
         told = json.loads((shared / "result.json").read_text(encoding="utf-8"))
         trace = Trace.read(shared / WORKERS)
     finally:
@@ -142,6 +152,19 @@ def fit_on_sites(
         screen.print(note, style="yellow", soft_wrap=True, markup=False)
     if out is not None:
         screen.print(f"written to {out}/", soft_wrap=True)
+    return result
+
+
+def _watched(callbacks: list[Any], config: dict[str, Any], shared: Path, target: dict[str, Any]) -> Result:
+    """The run, with the callbacks of a run that is here; it ends where the sites' server ends it."""
+    several = Callbacks(callbacks)
+    try:
+        several.begin(config)
+        result = run_app(config, out=shared, callback=several, **target)
+    except BaseException:
+        several.end(None)
+        raise
+    several.end(result)
     return result
 
 

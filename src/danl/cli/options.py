@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
@@ -19,13 +19,14 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from rich.console import Console
 
+from danl.callbacks.base import AnyCallback
 from danl.checkpoint import Checkpoints
 from danl.cli.display import LiveRun
+from danl.cli.live import LiveView
 from danl.data import Dataset, load_dataset, partition
 from danl.data.fetch import digest_and_rows
 from danl.engines import make_engine
 from danl.errors import DanlWarning, InputError, bad_argument
-from danl.history import Row
 from danl.methods import make_method
 from danl.objectives import MULTINOMIAL, target_of
 from danl.policies import make_policy
@@ -157,17 +158,24 @@ class RunOptions:
         checkpoint: Checkpoints | None = None,
         resume: Path | None = None,
         trace: Trace | None = None,
-        watch: Callable[[Row], object] | None = None,
+        live: bool = False,
+        callbacks: Sequence[AnyCallback] = (),
     ) -> Result:
         """Run one method on the job, with the live display; a warning becomes one line when the display is gone."""
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", DanlWarning)
-            result = self._solve(job, method, reference, screen, checkpoint, resume, trace, watch)
+            result = self._solve(job, method, reference, screen, checkpoint, resume, trace, live, callbacks)
         for each in warned:
             if str(each.message) in result.notes:
                 continue  # it is said with the result
             screen.print(f"warning: {each.message}", style="yellow", soft_wrap=True, markup=False)
         return result
+
+    def display(self, screen: Console, title: str, method: str, trace: Trace | None, live: bool) -> LiveRun | LiveView:
+        """What follows the run: one line, or the view of --live."""
+        if live:
+            return LiveView(screen, title, method, self.rounds, self.tol, trace)
+        return LiveRun(screen, method, self.rounds, quiet=self.quiet)
 
     def _solve(
         self,
@@ -178,9 +186,11 @@ class RunOptions:
         checkpoint: Checkpoints | None,
         resume: Path | None,
         trace: Trace | None,
-        watch: Callable[[Row], object] | None,
+        live: bool,
+        callbacks: Sequence[AnyCallback],
     ) -> Result:
-        with LiveRun(screen, method, self.rounds, quiet=self.quiet) as live:
+        trace = Trace(newest=1) if trace is None and live else trace
+        with self.display(screen, job.title, method, trace, live) as shown:
             return solve(
                 job.problem,
                 method=with_batches(method, self.batch_size, self.hessian_batch),
@@ -194,7 +204,7 @@ class RunOptions:
                 reference=reference,
                 checkpoint=checkpoint,
                 resume=resume,
-                callback=live if watch is None else [live, watch],
+                callback=[shown, *callbacks],
                 trace=trace,
             )
 

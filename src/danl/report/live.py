@@ -47,7 +47,7 @@ class LivePage:
         self._config: Mapping[str, Any] = {**config, "status": "running"}
         self._rows: list[Row] = []
         self._done = False
-        self._lock = threading.Lock()
+        self._lock, self._saying = threading.Lock(), threading.Lock()
         self._said: list[Finding] = []
         self._said_at, self._said_took, self._said_of = -np.inf, 0.0, (-1, False)
         self._open_until = -np.inf  # a page is taken to be open until then
@@ -75,11 +75,11 @@ class LivePage:
         with self._lock:
             self._open_until = time.monotonic() + OPEN_SECONDS
             run, done = self._run(), self._done
-            said = self._findings(run, done)
+        said = self._findings(run, done)
         count = len(run.history)
         after = min(after, count)
         end = min(after + MOST_ROWS, count)
-        has_masks = 0 < count <= len(self._trace)
+        has_masks = run.trace is not None and 0 < count == len(run.trace)
         return {
             "done": done,
             "more": end < count,
@@ -92,7 +92,7 @@ class LivePage:
                 "rows": row_columns(run, np.arange(after, end)),
                 "masks": masks_between(run, after, end) if has_masks else None,
                 "no_masks": "",
-                "workers": workers_of(self._trace) if has_masks else None,
+                "workers": workers_of(run.trace) if has_masks and run.trace is not None else None,
                 "sections": sections_of(run),
                 "notes": [],
             },
@@ -108,16 +108,19 @@ class LivePage:
             self._told_all.wait(LAST_LOOK_SECONDS)
 
     def _run(self) -> RecordedRun:
-        return RecordedRun(self._name, History(self._rows), self._trace, self._config)
+        """A copy that stays as it is while the run goes on."""
+        return RecordedRun(self._name, History(self._rows), self._trace.first(len(self._rows)), self._config)
 
     def _findings(self, run: RecordedRun, done: bool) -> list[Finding]:
-        now, state = time.monotonic(), (len(run.history), done)
-        pause = max(FINDINGS_SECONDS, FINDINGS_SHARE * self._said_took)
-        if state != self._said_of and (done or not self._said or now - self._said_at >= pause):
-            self._said = findings(run) if len(run.history) else [Finding("note", "No exchange has ended yet.")]
-            self._said_at, self._said_of = time.monotonic(), state
-            self._said_took = self._said_at - now
-        return self._said
+        """The sentences, made anew where that is due; the run does not wait for it."""
+        with self._saying:
+            now, state = time.monotonic(), (len(run.history), done)
+            pause = max(FINDINGS_SECONDS, FINDINGS_SHARE * self._said_took)
+            if state != self._said_of and (done or not self._said or now - self._said_at >= pause):
+                self._said = findings(run) if len(run.history) else [Finding("note", "No exchange has ended yet.")]
+                self._said_at, self._said_of = time.monotonic(), state
+                self._said_took = self._said_at - now
+            return self._said
 
 
 class Server:

@@ -1,0 +1,76 @@
+"""How far a run still has to go: a straight line through the newest logarithms of the gradient norm.
+
+Newton-type runs fall faster and faster, masked ones stall before a Hessian exchange; what the newest exchanges did is
+all this goes by, and where they did not fall it says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+WINDOW = 16
+"""Exchanges the line is drawn through."""
+FEWEST = 4
+SLOWEST = 0.01
+"""A fall of less than this many decades an exchange is none to extrapolate."""
+SURE = 3.0
+"""Nor is one of less than so many standard errors: noise goes up and down."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the forecast goes by of one exchange."""
+
+    norm: float
+    elapsed: float  # seconds since the run began
+
+
+def forecast(seen: Sequence[Seen], *, tol: float, left: int) -> str:
+    """What to say about the way to the tolerance, `left` exchanges being allowed at most."""
+    if not seen:
+        return "unclear"
+    newest = seen[-WINDOW:]
+    pace = (newest[-1].elapsed - newest[0].elapsed) / max(len(newest) - 1, 1)
+    if tol <= 0:
+        return f"no tolerance; {left} exchanges left{_in(left * pace)}"
+    norms = [each.norm for each in newest if each.norm > 0 and math.isfinite(each.norm)]
+    if norms and norms[-1] <= tol:
+        return "reached; the workers have the last word"
+    if len(norms) < FEWEST:
+        return "unclear"
+    slope, error = _line(np.log10(norms))
+    if slope > -max(SLOWEST, SURE * error):
+        return "unclear: the gradient norm does not fall steadily"
+    needed = math.ceil(math.log10(norms[-1] / tol) / -slope)
+    if needed > left:
+        return f"about {needed} exchanges, more than the {left} left"
+    return f"about {needed} exchanges{_in(needed * pace)}"
+
+
+def _line(logs: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float]:
+    """The slope of the straight line through the values, and its standard error."""
+    x = np.arange(len(logs)) - (len(logs) - 1) / 2
+    slope = float(x @ logs) / float(x @ x)
+    rest = logs - logs.mean() - slope * x
+    return slope, math.sqrt(float(rest @ rest) / (len(logs) - 2) / float(x @ x))
+
+
+def _in(seconds: float) -> str:
+    return f", {duration(seconds)}" if seconds > 0 else ""
+
+
+def duration(seconds: float) -> str:
+    """0.4 s, 12 s, 3 min 5 s, 2 h 10 min."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,206 @@
+"""`danl fit --live`: a run as it goes. A view that fits the terminal, or plain lines where there is none.
+
+    the curve       gap or gradient norm, log scale, with Hessian exchanges and refused steps marked below it
+    the matrix      which worker trained which region in the newest round
+    the numbers     bytes, replies that did not come, time, and how far it still is
+
+The run only hands its rows over; drawing happens in rich's own thread a few times a second.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.text import Text
+
+from danl.cli.chart import HESSIAN, MARKS_MEAN, REFUSED, Course, curve, matrix, matrix_means
+from danl.cli.display import human_bytes
+from danl.cli.forecast import WINDOW, Seen, duration, forecast
+from danl.core.messages import Mask
+from danl.history import Row
+from danl.trace import Int8Array, Trace
+
+TRAINING = ("hessian", "gradient", "local-steps")
+PER_SECOND = 8
+LINE_EVERY = 5
+"""Without a terminal: a line every so many exchanges,"""
+LINE_SECONDS, LONGEST_SILENCE = 0.5, 10.0
+"""no more often than this, and after so long in any case."""
+STOP_HINT = "Ctrl-C ends the run with what it has"
+
+
+class LiveView:
+    """Follows one run; a callback of `danl.solve`, and a context.
+
+    Parameters
+    ----------
+    target : Console
+        Where it is shown.
+    title, label : str
+        What is solved, and by which method.
+    max_rounds : int
+        Most exchanges after the first one.
+    tol : float
+        The gradient norm the run is to reach.
+    trace : Trace, optional
+        That of the run, for the matrix; without one only the counts of the rows are shown.
+
+    """
+
+    def __init__(
+        self, target: Console, title: str, label: str, max_rounds: int, tol: float, trace: Trace | None = None
+    ) -> None:
+        self._console, self._title, self._label = target, title, label
+        self._max_rounds, self._tol, self._trace = max_rounds, tol, trace
+        self._course, self._seen = Course(), deque[Seen](maxlen=WINDOW)
+        self._row: Row | None = None
+        self._round: tuple[Row, Mask, Int8Array] | None = None  # the newest that trained something
+        self._up = self._down = self._failed = self._hessians = self._refused = 0
+        self._begun, self._said, self._said_of = time.perf_counter(), -math.inf, -1
+        self._ended = False
+        self._live: Live | None = None
+        if target.is_terminal:
+            self._live = Live(self, console=target, refresh_per_second=PER_SECOND, vertical_overflow="crop")
+
+    def __enter__(self) -> LiveView:
+        self._begun = time.perf_counter()
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended = True
+        if self._live is not None:
+            self._live.stop()
+        elif self._row is not None and self._said_of != self._row.exchange:
+            self._say(self._row)
+
+    def __call__(self, row: Row) -> None:
+        """Take the newest row in."""
+        self._up, self._down = self._up + row.bytes_up, self._down + row.bytes_down
+        self._failed, self._refused = self._failed + row.failed, self._refused + row.refused
+        self._hessians += row.kind == "hessian"
+        value = row.gap if not math.isnan(row.gap) else row.grad_norm
+        self._course.add(value, HESSIAN * (row.kind == "hessian") | REFUSED * row.refused)
+        self._seen.append(Seen(row.grad_norm, time.perf_counter() - self._begun))
+        if self._trace is not None and len(self._trace) and row.kind in TRAINING:
+            self._round = (row, self._trace.trained_in(-1), self._trace.asked_in(-1))
+        self._row = row
+        if self._live is None:
+            self._say_if_due(row)
+
+    # Without a terminal.
+
+    def _say_if_due(self, row: Row) -> None:
+        silent = time.perf_counter() - self._said
+        if (row.exchange % LINE_EVERY == 0 and silent >= LINE_SECONDS) or silent >= LONGEST_SILENCE:
+            self._say(row)
+
+    def _say(self, row: Row) -> None:
+        self._said, self._said_of = time.perf_counter(), row.exchange
+        parts = [self._label, self._position(row), row.kind, self._value(row), self._traffic(), self._elapsed()]
+        self._console.print("  ".join(parts), soft_wrap=True)
+
+    # The view.
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.lines(options.max_width, console.height - 1, plain=options.ascii_only)
+
+    def lines(self, width: int, height: int, *, plain: bool = False) -> list[Text]:
+        """The view for a terminal of this size: what matters least is left out first."""
+        row = self._row
+        if row is None:
+            return [_cut(Text(self._title, "bold"), width), Text("waiting for the workers", "dim")][:height]
+        round_, seen = self._round, list(self._seen)
+        n_regions = len(row.coverage)
+        spare = max(height - 9, 0)  # what the other lines leave to curve and matrix
+        matrix_height = min(n_regions, max(spare // 2, 1))
+        curve_height = min(max(spare - matrix_height, 1), 10)
+        scale = f"{'gap' if not math.isnan(row.gap) else '|grad|'}, log scale: "
+        marks = Text((scale if len(scale) + len(MARKS_MEAN) <= width else "") + MARKS_MEAN, "dim")
+        sections: list[tuple[int, list[Text]]] = [  # what matters less has the larger number
+            (6, [Text(self._title, "bold")]),
+            (0, [_joined([self._label, self._position(row), row.kind], width, "bold")]),
+            (1, [_joined(self._numbers(row), width)]),
+            (2, curve(self._course, width, curve_height, plain=plain)),
+            (7, [marks]),
+            (3, self._who(row, round_, width, matrix_height, plain)),
+            (4, [_joined(self._counts(), width)]),
+            (1, [] if self._ended else [Text(self._left(row, seen))]),
+            (5, [] if self._ended else [Text(STOP_HINT, "dim")]),
+        ]
+        return [_cut(line, width) for line in _fitting(sections, height)]
+
+    def _who(
+        self, row: Row, newest: tuple[Row, Mask, Int8Array] | None, width: int, height: int, plain: bool
+    ) -> list[Text]:
+        """The matrix of the newest round, or the counts where there is no trace of it."""
+        if newest is None:
+            counts = " ".join(map(str, row.coverage))
+            return [Text(f"workers on each region: {counts}")]
+        told, trained, asked = newest
+        means = matrix_means(len(trained), trained.shape[1], width, height, plain=plain)
+        heads = (f"regions x {len(trained)} workers, exchange {told.exchange}: ", f"exchange {told.exchange}: ", "")
+        head = next((each for each in heads if len(each) + len(means) <= width), "")
+        return [Text(head + means, "dim"), *matrix(trained, asked, width, height, plain=plain)]
+
+    def _position(self, row: Row) -> str:
+        return f"round {row.exchange}/{self._max_rounds}"
+
+    def _value(self, row: Row) -> str:
+        return f"gap {row.gap:.2e}" if not math.isnan(row.gap) else f"|grad| {row.grad_norm:.2e}"
+
+    def _numbers(self, row: Row) -> Iterable[str]:
+        if not math.isnan(row.gap):
+            yield f"gap {row.gap:.2e}"
+        yield f"|grad| {row.grad_norm:.2e}"
+        yield self._elapsed()
+        yield f"objective {row.objective:.8g}"
+
+    def _counts(self) -> Iterable[str]:
+        yield self._traffic()
+        yield f"{self._hessians} with Hessians"
+        yield f"{self._refused} refused"
+        yield f"{self._failed} replies missing"
+
+    def _traffic(self) -> str:
+        return f"{human_bytes(self._up)} up, {human_bytes(self._down)} down"
+
+    def _elapsed(self) -> str:
+        return duration(time.perf_counter() - self._begun)
+
+    def _left(self, row: Row, seen: list[Seen]) -> str:
+        told = forecast(seen, tol=self._tol, left=max(self._max_rounds - row.exchange, 0))
+        return f"to |grad| {self._tol:g}: {told}" if self._tol > 0 else told
+
+
+def _joined(parts: Iterable[str], width: int, style: str = "") -> Text:
+    """As many of the parts as fit."""
+    kept: list[str] = []
+    for part in parts:
+        if kept and len("  ".join([*kept, part])) > width:
+            break
+        kept.append(part)
+    return Text("  ".join(kept), style)
+
+
+def _cut(line: Text, width: int) -> Text:
+    line.truncate(width, overflow="ellipsis")
+    line.no_wrap = True
+    return line
+
+
+def _fitting(sections: list[tuple[int, list[Text]]], height: int) -> list[Text]:
+    """The lines of as many sections as fit, the least important left out first."""
+    kept = list(sections)
+    while sum(len(lines) for _, lines in kept) > height and len(kept) > 1:
+        kept.remove(max(kept, key=lambda section: section[0]))
+    return [line for _, lines in kept for line in lines][: max(height, 1)]
