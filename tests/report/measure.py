@@ -1,7 +1,7 @@
 """How large the report of a long run is and how long a browser takes to open it; and a picture of a report.
 
-    python -m tests.report.measure                                  # 5,000 exchanges, 100 workers, 16 regions
-    python -m tests.report.measure --page run/report.html --picture report.png
+python -m tests.report.measure                                  # 5,000 exchanges, 100 workers, 16 regions
+python -m tests.report.measure --page run/report.html --picture report.png
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def picture(page: Path, to: Path, height: int) -> None:
     finally:
         browser.close()
     with Image.open(to) as image:
-        image.convert("RGB").quantize(64).save(to, optimize=True)
+        image.convert("RGB").quantize(256).save(to, optimize=True)
     print(f"{to}: {to.stat().st_size / 1e3:.0f} kB")
 
 

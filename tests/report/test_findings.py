@@ -16,7 +16,7 @@ from danl.report.findings import (
     sentences,
     untrained_regions,
 )
-from danl.report.words import counted, human_bytes, listed, percent
+from danl.words import counted, human_bytes, listed, percent
 from tests.report.made import large_run, row, run_of, trace_of
 
 NAN = float("nan")

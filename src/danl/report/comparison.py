@@ -8,7 +8,7 @@ import numpy as np
 
 from danl.report.findings import Finding
 from danl.report.run import RecordedRun
-from danl.report.words import counted, human_bytes, listed, seconds, small
+from danl.words import counted, human_bytes, listed, seconds, small
 
 
 def comparison(runs: Sequence[RecordedRun]) -> list[Finding]:

@@ -14,8 +14,8 @@ import numpy as np
 
 from danl.report.run import RecordedRun
 from danl.report.trend import trend_of
-from danl.report.words import counted, human_bytes, listed, percent, seconds, small
 from danl.trace import NOT_ASKED, SILENT
+from danl.words import counted, human_bytes, listed, percent, seconds, small
 
 Tone = Literal["good", "note", "warn", "try"]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]

@@ -14,8 +14,8 @@ from danl.report.comparison import comparison
 from danl.report.encode import KINDS, chosen_rows, masks_of, row_columns
 from danl.report.findings import findings
 from danl.report.run import NO_TRACE, TRAINING, RecordedRun
-from danl.report.words import counted
 from danl.trace import ANSWERED, NOT_ASKED, SILENT, Trace
+from danl.words import counted
 
 MOST_TEXT = 2000
 """Characters of one value in the table of settings; of a longer one the beginning is shown."""

@@ -107,16 +107,17 @@ function drawProgress(state) {
         marker: { symbol: MARKS[mark].symbol, size: MARKS[mark].size, color: line.color, line: { width: 2, color: line.color } } });
     }
   });
-  if (low) notes.push(`${low} values of zero or below (rounding) are drawn at ${exponent(floor, 0)}.`);
+  if (low) notes.push(`${low} value${low === 1 ? "" : "s"} of zero or below (rounding) ${low === 1 ? "is" : "are"} drawn at ${exponent(floor, 0)}.`);
   const missing = shown.filter((_, k) => !curves[k].y.some((value) => value !== null)).map(({ run }) => run.name);
   if (missing.length) notes.push(`Not known for ${missing.join(", ")}${quantity === "gap" ? " (run with --reference)" : ""}.`);
   if (!shown.length) notes.push("No run is chosen.");
   const ends = curves.map(({ x }) => x[x.length - 1] || 0).filter((end) => end > 0);
   const wide = axis !== "exchange" && ends.length > 1 && Math.max(...ends) > 20 * Math.min(...ends);
-  const x = { title: AXES[axis], type: wide ? "log" : "linear", rangemode: wide ? "normal" : "tozero" };
+  const x = { title: AXES[axis], type: wide ? "log" : "linear" };
+  const end = Math.max(0, ...ends);
+  if (!wide && end) x.range = [-0.015 * end, 1.015 * end]; // room for the marks at both ends
   if (axis === "bytes") Object.assign(x, { tickformat: "~s", ticksuffix: "B" });
   const y = { title: QUANTITIES[quantity], type: log ? "log" : "linear", exponentformat: "power", nticks: 8 };
-  if (log) y.dtick = undefined;
   Plotly.react("progress", traces, layoutOf(x, y), CONFIG);
   return notes;
 }

@@ -1,4 +1,4 @@
-"""Numbers and lists as people say them, for the sentences and tables of a report."""
+"""Numbers and lists as people say them, for tables, reports and what the command line says."""
 
 from __future__ import annotations
 
