@@ -15,6 +15,7 @@ const RUN_COLOURS = 7;
 const MOST_MARKS = 150; // more of one kind hide the curve
 const MOST_COLUMNS = 600; // more than that, and neighbours share pixels
 const MOST_BARS = 200;
+const PAPER = 670; // pixels between the margins of A4 and of letter paper
 const CONFIG = { responsive: true, displayModeBar: false, scrollZoom: false, doubleClick: "reset" };
 
 function colour(name) {
@@ -30,13 +31,18 @@ function plain(text) {
   return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 }
 
+// As wide as there is room; on paper as wide as a page, which no figure is told of.
+function sized() {
+  return document.documentElement.classList.contains("printing") ? { autosize: false, width: PAPER } : { autosize: true };
+}
+
 function layoutOf(x, y, more = {}) {
   const axis = { gridcolor: colour("line"), linecolor: colour("line"), zeroline: false, automargin: true, color: colour("soft") };
   const titled = (title) => ({ text: title, font: { size: 13 }, standoff: 8 });
   return {
     paper_bgcolor: colour("back"), plot_bgcolor: colour("back"), showlegend: false, hovermode: "closest",
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("ink") },
-    margin: { l: 56, r: 14, t: 10, b: 46 }, autosize: true,
+    margin: { l: 56, r: 14, t: 10, b: 46 }, ...sized(),
     dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink") } },
     ...more,
@@ -188,25 +194,24 @@ function said(value, stale) {
   return ["not asked", "answered without it", "trained", "did not answer"][value];
 }
 
-// The workers that are drawn: all, or those with the most bytes.
-function drawnWorkers(workers) {
-  const all = workers.up.map((_, i) => i);
+// The workers that are drawn: all, or those with the most of something.
+function drawnWorkers(costs) {
+  const all = costs.map((_, i) => i);
   if (all.length <= MOST_BARS) return all;
-  const cost = (i) => workers.up[i] + workers.down[i];
-  return all.sort((a, b) => cost(b) - cost(a)).slice(0, MOST_BARS).sort((a, b) => a - b);
+  return all.sort((a, b) => costs[b] - costs[a]).slice(0, MOST_BARS).sort((a, b) => a - b);
 }
 
-function drawWorkers(run) {
-  const workers = run.workers, who = drawnWorkers(workers);
-  const all = who.length === workers.up.length;
-  const x = { title: "worker", showgrid: false, ...(all ? whole(who.length, 20) : { type: "category", nticks: 8 }) };
-  const places = all ? who : who.map(String);
-  const bar = (values, name, label) => ({ type: "bar", x: places, y: who.map((i) => values[i]), marker: { color: colour(name) },
-    hovertemplate: `worker %{x}: %{y:,} ${label}<extra></extra>` });
-  Plotly.react("workers-bytes", [bar(workers.up, "trained", "bytes up"), bar(workers.down, "silent", "bytes down")],
-    layoutOf(x, { title: "bytes", tickformat: "~s", ticksuffix: "B" }, { barmode: "stack", bargap: 0.15 }), CONFIG);
-  if (workers.seconds) {
-    Plotly.react("workers-seconds", [bar(workers.seconds, "run2", "s")],
-      layoutOf(x, { title: "simulated seconds" }, { bargap: 0.15 }), CONFIG);
-  }
+function drawBars(id, costs, series, y) {
+  const who = drawnWorkers(costs), all = who.length === costs.length, places = all ? who : who.map(String);
+  const room = innerWidth < 640 ? 10 : 20;
+  const x = { title: "worker", showgrid: false, tickangle: 0, ...(all ? whole(who.length, room) : { type: "category", nticks: 6 }) };
+  const bars = series.map(({ values, name, label }) => ({ type: "bar", x: places, y: who.map((i) => values[i]),
+    marker: { color: colour(name) }, hovertemplate: `worker %{x}: %{y:,} ${label}<extra></extra>` }));
+  Plotly.react(id, bars, layoutOf(x, y, { barmode: "stack", bargap: 0.15 }), CONFIG);
+}
+
+function drawWorkers({ up, down, seconds: taken }) {
+  drawBars("workers-bytes", up.map((count, i) => count + down[i]), [{ values: up, name: "trained", label: "bytes up" },
+    { values: down, name: "silent", label: "bytes down" }], { title: "bytes", tickformat: "~s", ticksuffix: "B" });
+  if (taken) drawBars("workers-seconds", taken, [{ values: taken, name: "run2", label: "s" }], { title: "simulated seconds" });
 }

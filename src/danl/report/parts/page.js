@@ -112,8 +112,18 @@ function showMade() {
 
 function showProgress() {
   byId("progress-note").textContent = drawProgress(state).join(" ");
+  showLegend();
   byId("progress").setAttribute("aria-label", `${QUANTITIES[state.quantity]} against ${AXES[state.axis]}; the numbers are in the table below`);
   refill("progress-table");
+}
+
+// What the lines and marks are, for paper, where the controls are not.
+function showLegend() {
+  const lines = state.runs.length > 1 ? state.runs.map((run, number) => [run, number]).filter(([, number]) => state.series[number]) : [];
+  const marks = Object.keys(MARKS).filter((mark) => state.marks[mark]);
+  byId("progress-legend").replaceChildren(
+    ...lines.map(([run, number]) => element("span", null, {}, lineSample(number), document.createTextNode(` ${run.name}`))),
+    ...marks.map((mark) => element("span", `${MARKS[mark].sign} ${MARKS[mark].label}`)));
 }
 
 function showCoverage() {
@@ -168,10 +178,10 @@ function showWorkers() {
   byId("workers").hidden = !run.workers || !run.workers.up.length;
   if (byId("workers").hidden) return;
   byId("workers-time").hidden = !run.workers.seconds;
-  drawWorkers(run);
+  drawWorkers(run.workers);
   const count = run.workers.up.length, drawn = Math.min(count, MOST_BARS);
   byId("workers-note").textContent = [
-    count > drawn ? `The ${drawn} of ${count.toLocaleString("en")} workers with the most bytes are drawn.` : "",
+    count > drawn ? `Of ${count.toLocaleString("en")} workers the ${drawn} with the most are drawn.` : "",
     run.workers.seconds ? "" : "There are no simulated seconds: the run had no profiles of its machines.",
   ].filter(Boolean).join(" ");
   byId("workers-bytes").setAttribute("aria-label", "Bytes of each worker; the numbers are in the table below");
@@ -322,8 +332,18 @@ function makeControls() {
   for (const id in TABLES) byId(id).addEventListener("toggle", () => refill(id));
   byId("theme").addEventListener("change", () => { state.theme = byId("theme").value; setTheme(); showSummary(); showFigures(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (state.theme === "auto") { setTheme(); showSummary(); showFigures(); } });
-  addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; showSummary(); showFigures(); });
-  addEventListener("afterprint", () => { setTheme(); showSummary(); showFigures(); });
+  addEventListener("beforeprint", () => {
+    document.documentElement.dataset.theme = "light";
+    document.documentElement.classList.add("printing");
+    showSummary();
+    showFigures();
+  });
+  addEventListener("afterprint", () => {
+    document.documentElement.classList.remove("printing");
+    setTheme();
+    showSummary();
+    showFigures();
+  });
 }
 
 // The line of the chosen exchange on the coverage, without drawing that again.
