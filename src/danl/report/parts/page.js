@@ -97,7 +97,7 @@ function showMade() {
     const parts = run.sections.map(({ title, lines }) => {
       const rows = lines.map(([name, value]) => element("tr", null, {},
         ...(name ? [element("th", name, { scope: "row" }), element("td", value)] : [element("td", value, { colspan: "2" })])));
-      const open = several || title === "Data" || title === "Versions" ? { open: "" } : {};
+      const open = title === "Data" || title === "Versions" ? { open: "" } : {};
       return element("details", null, open, element("summary", title),
         element("table", null, { class: "made" }, element("tbody", null, {}, ...rows)));
     });
@@ -139,6 +139,9 @@ function showCoverage() {
 
 function showWho() {
   const run = state.runs[state.run], masks = run.masks;
+  const whose = state.runs.length > 1 ? `: ${run.name}` : "";
+  byId("who-head").textContent = `Who trained what${whose}`;
+  byId("workers-head").textContent = `Workers${whose}`;
   byId("no-masks").textContent = run.no_masks;
   byId("no-masks").hidden = !run.no_masks;
   const has = Boolean(masks && masks.exchange.length);
@@ -332,14 +335,18 @@ function makeControls() {
   for (const id in TABLES) byId(id).addEventListener("toggle", () => refill(id));
   byId("theme").addEventListener("change", () => { state.theme = byId("theme").value; setTheme(); showSummary(); showFigures(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (state.theme === "auto") { setTheme(); showSummary(); showFigures(); } });
+  let closed = []; // what is opened for paper and closed again
   addEventListener("beforeprint", () => {
     document.documentElement.dataset.theme = "light";
     document.documentElement.classList.add("printing");
+    closed = state.runs.length > 1 ? [...document.querySelectorAll("#made > details:not([open])")] : [];
+    for (const part of closed) part.open = true;
     showSummary();
     showFigures();
   });
   addEventListener("afterprint", () => {
     document.documentElement.classList.remove("printing");
+    for (const part of closed) part.open = false;
     setTheme();
     showSummary();
     showFigures();
