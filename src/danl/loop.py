@@ -258,6 +258,7 @@ class Loop:
             kind=exchange.kind,
             active=len(replies.received),
             failed=self.failed,
+            refused=int(self.told.refused and exchange.kind != "check"),
             min_coverage=self.record.min_coverage,
             max_staleness=self.record.max_staleness,
             min_trained=self.record.min_trained,
@@ -280,15 +281,14 @@ class Loop:
                 problem.n_coefficients,
             ),
             coverage=tuple(int(count) for count in trained.sum(axis=0)),
-            refused=int(self.told.refused and exchange.kind != "check"),
         )
-        if self.run.trace is not None:
-            self._note(self.run.trace, exchange, replies, trained)
         self.history.append(row)
         self.w = w
+        if self.run.trace is not None:
+            self._note(self.run.trace, row.exchange, exchange, replies, trained)
         return row
 
-    def _note(self, trace: Trace, exchange: Exchange, replies: Replies, trained: Mask) -> None:
+    def _note(self, trace: Trace, number: int, exchange: Exchange, replies: Replies, trained: Mask) -> None:
         """Step 4, worker by worker, where somebody wants to know."""
         run, count = self.run, self.setup.n_workers
         asked = np.zeros(count, dtype=np.int8)
@@ -298,7 +298,7 @@ class Loop:
         if run.profiles is not None:
             rows, d = run.problem.rows, run.problem.n_coefficients
             taken = seconds_each(exchange, replies, run.profiles, rows, run.entries_per_row, d)
-        trace.note(len(self.history), asked, trained, *bytes_each(exchange, replies, count), taken)
+        trace.note(number, asked, trained, *bytes_each(exchange, replies, count), taken)
 
 
 def settings_of(run: Run, engine: Engine) -> dict[str, Any]:

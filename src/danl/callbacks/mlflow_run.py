@@ -127,6 +127,10 @@ class MLflow(Callback):
         for first in range(0, len(waiting), MOST_METRICS):
             self._client.log_batch(self.run_id, metrics=waiting[first : first + MOST_METRICS])
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> MLflow:
+        """The same for another run, as where scikit-learn copies an estimator: what is open is not shared."""
+        return MLflow(self.experiment, tracking_uri=self.tracking_uri, run_name=self.run_name)
+
     def __enter__(self) -> MLflow:
         self.connect()
         return self

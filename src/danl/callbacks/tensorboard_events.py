@@ -71,6 +71,10 @@ class TensorBoard(Callback):
         finally:
             writer.close()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> TensorBoard:
+        """The same for another run, as where scikit-learn copies an estimator: what is open is not shared."""
+        return TensorBoard(self.logdir)
+
     def __enter__(self) -> TensorBoard:
         self.connect()
         return self

@@ -70,6 +70,7 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
     warm_start: bool
     random_state: Any
     verbose: int
+    callback: Any
 
     coef_: Array
     intercept_: Any
@@ -101,7 +102,7 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
                 tol=self.tol,
                 seed=self._seed,
                 engine=self.engine,
-                callback=progress,
+                callback=self._callbacks(progress),
             )
             result = look_for_separation(problem, result)
         if result.status != "converged":
@@ -114,11 +115,16 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
         self._count(result.history)
         return result
 
+    def _callbacks(self, progress: Callable[[Row], object] | None) -> list[Any]:
+        """The progress that is shown, and the callbacks that were given."""
+        given = self.callback if isinstance(self.callback, list | tuple) else [self.callback]
+        return [each for each in (progress, *given) if each is not None]
+
     def _not_converged(self, problem: Problem, result: Result) -> ConvergenceWarning:
         norm = result.history[-1].grad_norm if len(result.history) else np.nan
         stuck = result.status == "max_rounds" and result.n_rounds < self.max_rounds
         what_to_do = WHAT_TO_DO["separated" if SEPARATED in result.notes else "stuck" if stuck else result.status]
-        if SEPARATED not in result.notes and may_be_separated(problem):
+        if SEPARATED not in result.notes and result.status != "stopped" and may_be_separated(problem):
             what_to_do += PERHAPS
         return ConvergenceWarning(
             f"{type(self).__name__} did not converge: {result.status} after {len(result.history)} exchanges, "

@@ -51,6 +51,8 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         Of the division into shards, the masks and the mini-batches. None: 0, as the answer does not depend on it.
     verbose : int, default=0
         1 shows progress, 2 a line for every exchange.
+    callback : callable or list of callables, optional
+        Called with every new row, as in `danl.solve`; True ends the fit.
 
     Attributes
     ----------
@@ -86,6 +88,7 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         warm_start: bool = False,
         random_state: Any = None,
         verbose: int = 0,
+        callback: Any = None,
     ) -> None:
         self.C = C
         self.alpha = alpha
@@ -101,6 +104,7 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+        self.callback = callback
 
     def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model.

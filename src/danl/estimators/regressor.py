@@ -30,6 +30,7 @@ class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
         The penalty on the averaged loss instead, alpha / 2 |coefficients|^2: with "poisson" that is
         `sklearn.linear_model.PoissonRegressor(alpha=alpha)`. Where it is given, C is not used.
     fit_intercept, workers, regions, policy, method, engine, tol, max_rounds, warm_start, random_state, verbose
+    callback
         As in `DANLClassifier`.
 
     Attributes
@@ -60,6 +61,7 @@ class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
         warm_start: bool = False,
         random_state: Any = None,
         verbose: int = 0,
+        callback: Any = None,
     ) -> None:
         self.loss = loss
         self.C = C
@@ -75,6 +77,7 @@ class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+        self.callback = callback
 
     def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model.
