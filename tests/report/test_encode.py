@@ -1,13 +1,17 @@
 """The page's numbers as text: decoded again they are what they were, and what is thinned is said."""
 
 import base64
+import json
 
 import numpy as np
 
 from danl.history import History
 from danl.report.encode import MOST_POINTS, chosen_rows, four_in_a_byte, kind_number, masks_of, row_columns, spaced
+from danl.report.page import in_script
 from danl.report.payload import payload_of, run_payload
-from tests.report.made import large_run, row, run_of
+from danl.report.run import RecordedRun
+from danl.trace import Trace
+from tests.report.made import large_run, row, run_of, trace_of
 
 
 def decoded(text, kind):
@@ -84,6 +88,27 @@ def test_a_run_without_rows_has_a_payload():
     assert told["runs"][0]["shown"] == 0
     assert told["runs"][0]["summary"]["gap"] is None
     assert len(History()) == 0
+
+
+def test_numbers_that_are_none_do_not_reach_the_page():
+    inf = float("inf")
+    rows = [row(0, "hessian"), row(1, objective=inf, gap=inf, grad_norm=inf, seconds=inf, simulated_seconds=inf)]
+    trace = trace_of(np.ones((2, 4, 2)), seconds=np.full((2, 4), inf))
+    text = in_script(payload_of([run_of(rows, trace=trace, status="diverged")]))
+    summary = json.loads(text)["runs"][0]["summary"]
+    assert (summary["objective"], summary["seconds"], summary["simulated"]) == (None, None, None)
+
+
+def test_a_trace_that_begins_later_is_said():
+    whole = large_run(12, 4, 3)
+    late = Trace()
+    late.begin(4, 3)
+    for number in range(5, 12):
+        up, down = whole.trace.bytes_up[number], whole.trace.bytes_down[number]
+        late.note(number, whole.trace.asked_in(number), whole.trace.trained_in(number), up, down)
+    told = run_payload(RecordedRun("resumed", whole.history, late, whole.config))
+    assert told["notes"] == ["Who trained what is known from exchange 5 on; waits are counted from there."]
+    assert decoded(told["masks"]["exchange"], "<i4").tolist() == list(range(5, 12))
 
 
 def test_workers_have_their_sums():

@@ -8,11 +8,13 @@ from html.parser import HTMLParser
 from importlib.resources import files
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import danl
 from danl.report import page as page_module
 from danl.report import write_report
-from danl.report.page import SCRIPTS, in_script, page_of, policy
+from danl.report.page import SCRIPTS, in_script, own_script, page_of, policy
 from danl.report.payload import payload_of
 from tests.report.made import config_of, large_run, row, run_of
 
@@ -71,6 +73,18 @@ def test_json_in_a_script_is_plain_ascii_without_markup():
     assert text.isascii()
     assert not re.search(r"[<>&]", text)
     assert json.loads(text) == {"name": HOSTILE}
+
+
+@given(st.text(), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
+def test_any_text_comes_back_from_a_script(name, more):
+    text = in_script({"name": name, "more": more})
+    assert not re.search(r"[<>&\u2028\u2029]", text)
+    assert json.loads(text) == {"name": name, "more": more}
+
+
+def test_the_script_makes_no_markup_of_text():
+    own = own_script()
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc", own)
 
 
 def test_the_policy_names_the_scripts_by_their_digests_and_lets_nothing_load():

@@ -55,6 +55,10 @@ def run_payload(run: RecordedRun) -> dict[str, Any]:
             f"Curves have {len(chosen):,} of {counted(len(run.history), 'exchange')}: evenly spaced ones, and up to "
             "1,000 of each kind that is marked. Sums run over all.",
         )
+    if run.trace is not None and len(run.trace) and run.trace.exchanges[0] > 0:
+        notes.append(
+            f"Who trained what is known from exchange {run.trace.exchanges[0]} on; waits are counted from there."
+        )
     return {
         "name": run.name,
         "status": run.status,
@@ -89,8 +93,8 @@ def summary_of(run: RecordedRun) -> dict[str, Any]:
         "grad_norm": _known(last.grad_norm) if last else None,
         "bytes_up": int(history.column("bytes_up").sum()),
         "bytes_down": int(history.column("bytes_down").sum()),
-        "seconds": float(history.column("seconds").sum()),
-        "simulated": float(np.nansum(simulated)) if known else None,
+        "seconds": _known(float(history.column("seconds").sum())),
+        "simulated": _known(float(np.nansum(simulated))) if known else None,
     }
 
 
@@ -105,7 +109,7 @@ def workers_of(trace: Trace) -> dict[str, Any]:
     return {
         "up": trace.bytes_up.sum(axis=0).tolist(),
         "down": trace.bytes_down.sum(axis=0).tolist(),
-        "seconds": np.nansum(taken, axis=0).tolist() if timed.any() else None,
+        "seconds": [_known(value) for value in np.nansum(taken, axis=0).tolist()] if timed.any() else None,
         "slowest": slowest.tolist() if timed.any() else None,
         "asked": (asked != NOT_ASKED).sum(axis=0).tolist(),
         "answered": (asked == ANSWERED).sum(axis=0).tolist(),

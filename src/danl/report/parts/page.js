@@ -239,7 +239,7 @@ const TABLES = {
     const timed = workers.seconds ? ["Simulated seconds", "Slowest in"] : [];
     const places = spaced(workers.up.length, MOST_TABLE_ROWS);
     const lines = places.map((i) => [i, workers.up[i].toLocaleString("en"), workers.down[i].toLocaleString("en"),
-      workers.asked[i], workers.silent[i], ...(workers.seconds ? [workers.seconds[i].toPrecision(4), workers.slowest[i]] : [])]);
+      workers.asked[i], workers.silent[i], ...(workers.seconds ? [seconds(workers.seconds[i]), workers.slowest[i]] : [])]);
     return [table(captioned("Sums over the run.", places.length, workers.up.length, "workers"),
       ["Worker", "Bytes up", "Bytes down", "Asked", "No reply", ...timed], lines)];
   },
