@@ -226,7 +226,7 @@ def test_a_large_report_opens_and_its_slider_answers(browser, pages):
     browser.until("document.getElementById('exchange-number').textContent.startsWith('4321 ')", 30)
     assert f"{int(run.trace.trained_in(4321).sum())} of 1600 pairs" in text(browser, "#who-value")
     assert "A column is the mean of 9 exchanges." in text(browser, "#coverage-scale")
-    assert "150 of 4,315 absences are marked." in text(browser, "#progress-note")
+    assert "80 of 4,315 absences are marked." in text(browser, "#progress-note")
     assert browser.complaints() == []
 
 

@@ -12,7 +12,7 @@ const MARKS = {
 };
 const DASHES = ["solid", "8px,4px", "8px,3px,2px,3px", "2px,3px", "14px,4px"];
 const RUN_COLOURS = 7;
-const MOST_MARKS = 150; // more of one kind hide the curve
+const MOST_MARKS = 80; // more of one kind hide the curve; fewer where there is less room
 const MOST_COLUMNS = 600; // more than that, and neighbours share pixels
 const MOST_BARS = 200;
 const PAPER = 670; // pixels between the margins of A4 and of letter paper
@@ -104,9 +104,10 @@ function drawProgress(state) {
     for (const mark in MARKS) {
       if (!marks[mark]) continue;
       let places = at.map((_, j) => j).filter((j) => marked(run.rows, mark, at[j]) && drawn[j] !== null);
-      if (places.length > MOST_MARKS) {
-        notes.push(`${name ? `${run.name}: ` : ""}${MOST_MARKS} of ${places.length.toLocaleString("en")} ${MARKS[mark].label} are marked.`);
-        places = spaced(places.length, MOST_MARKS).map((j) => places[j]);
+      const most = Math.min(MOST_MARKS, Math.round(innerWidth / 16));
+      if (places.length > most) {
+        notes.push(`${name ? `${run.name}: ` : ""}${most} of ${places.length.toLocaleString("en")} ${MARKS[mark].label} are marked.`);
+        places = spaced(places.length, most).map((j) => places[j]);
       }
       traces.push({ type: "scatter", mode: "markers", x: places.map((j) => x[j]), y: places.map((j) => drawn[j]),
         text: places.map((j) => text[j]), cliponaxis: false, hovertemplate: `%{text}<br>${MARKS[mark].label}<extra></extra>`,
@@ -122,6 +123,7 @@ function drawProgress(state) {
   const x = { title: AXES[axis], type: wide ? "log" : "linear" };
   const end = Math.max(0, ...ends);
   if (!wide && end) x.range = [-0.015 * end, 1.015 * end]; // room for the marks at both ends
+  if (axis === "exchange" && end <= 12) Object.assign(x, whole(end, 12));
   if (axis === "bytes") Object.assign(x, { tickformat: "~s", ticksuffix: "B" });
   const y = { title: QUANTITIES[quantity], type: log ? "log" : "linear", exponentformat: "power", nticks: 8 };
   Plotly.react("progress", traces, layoutOf(x, y), CONFIG);
@@ -153,7 +155,7 @@ function drawCoverage(run, state) {
     xgap: places.length <= 60 ? 1 : 0, ygap: 1,
     hovertemplate: `exchange %{x}, region %{y}: ${step > 1 ? "%{z:.1f} workers on average" : "%{z} workers"}<extra></extra>` };
   const y = { title: "region", autorange: "reversed", ...whole(regions, 16), showgrid: false };
-  const x = { title: AXES.exchange, showgrid: false };
+  const x = { title: AXES.exchange, showgrid: false, ...(places.length <= 12 ? whole(places.length, 12) : {}) };
   const shapes = [];
   if (run.masks) {
     const at = run.masks.exchange[state.frame];
