@@ -121,6 +121,8 @@ def test_colour_is_never_the_only_sign(screen):
         " 0 # . x  1",
         " 1 . . x  0",
     ]
+    bright = matrix(trained[:3], asked[:3], 40, 5)[0].get_style_at_offset(Console(), 3)
+    assert (bright.color.name, bright.dim) == ("green", None)  # and the labels are dim, not what they are of
     assert matrix(trained[3:], asked[3:], 40, 5)[0].plain == " 0    1"  # not asked: blank
 
 

@@ -111,7 +111,7 @@ def matrix(trained: Mask, asked: Int8Array, width: int, height: int, *, plain: b
     lines = []
     for group in regions:
         name = str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}"
-        line = Text(f"{name:>{label}} ", "dim")
+        line = Text.assemble((f"{name:>{label}} ", "dim"))  # a style of its own: that of a Text dims what follows
         for each in workers:
             mark, style = _cell(trained[np.ix_(each, group)], asked[each], plain)
             line.append(mark + (" " if spaced else ""), style)
