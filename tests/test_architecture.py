@@ -12,7 +12,7 @@ import danl
 SOURCE = Path(danl.__file__).parent
 # From the bottom up; a package may import itself and what stands before it.
 LAYERS = [
-    ["_version", "atomic", "errors", "evolve"],
+    ["_version", "atomic", "errors", "evolve", "words"],
     ["kernels", "spec"],
     ["data", "objectives", "regions"],
     ["layout"],
@@ -26,7 +26,7 @@ LAYERS = [
     ["loop"],
     ["resume"],
     ["solver"],
-    ["estimators", "theory", "figures"],
+    ["estimators", "theory", "figures", "report"],
     ["reproduce", "gallery"],
     ["flower"],
     ["cli"],

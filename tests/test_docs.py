@@ -220,7 +220,7 @@ def check_command(command, where, monkeypatch, capfd):
 def test_options_in_tables_exist(capfd, monkeypatch):
     """Every --option that docs/command-line.md names is one of some command."""
     monkeypatch.setenv("COLUMNS", "200")
-    names = ("fit", "compare", "certify", "reproduce", "plan", "datasets")
+    names = ("fit", "compare", "certify", "report", "reproduce", "plan", "datasets")
     helps = "".join(run_danl([name, "--help"], capfd)[1] for name in names)
     helps += run_danl(["--help"], capfd)[1]
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", (ROOT / "docs" / "command-line.md").read_text("utf-8")))

@@ -309,3 +309,13 @@ def test_newton_asks_for_losses_exactly_after_refusals():
 @pytest.mark.parametrize("method", ["gd", "newton-zero", "fedavg", "danl-paper", "danl-masked"])
 def test_methods_without_a_safeguard_refuse_nothing(method):
     assert not traced(method=method, policy="coverage:psi=1")[0].history.column("refused").any()
+
+
+def test_the_first_exchanges_are_a_trace_of_their_own():
+    trace = danl.Trace()
+    danl.solve(random_problem(), policy="coverage:psi=2", max_rounds=4, tol=0.0, trace=trace)
+    first = trace.first(3)
+    assert (len(first), len(trace)) == (3, 5)
+    assert np.array_equal(first.trained, trace.trained[:3])
+    assert np.array_equal(first.bytes_up, trace.bytes_up[:3])
+    assert (first.n_workers, first.n_regions) == (trace.n_workers, trace.n_regions)

@@ -153,6 +153,13 @@ class Trace:
         """Who was asked and answered in one of the recorded exchanges, (N,): `asked[index]` alone."""
         return self._kept[index].asked
 
+    def first(self, count: int) -> Trace:
+        """The first so many exchanges as a trace of their own; while a run fills this one, another thread may ask."""
+        trace = Trace()
+        trace._n_workers, trace._n_regions = self._n_workers, self._n_regions
+        trace._kept = deque(list(self._kept.copy())[:count])  # one step, between two exchanges
+        return trace
+
     def save(self, path: str | Path) -> None:
         """Write an npz without pickled objects, whole or not at all."""
         arrays: dict[str, Any] = {

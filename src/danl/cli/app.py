@@ -10,6 +10,7 @@ from danl.cli.datasets import datasets
 from danl.cli.fit import fit
 from danl.cli.flower import flower
 from danl.cli.plan import plan
+from danl.cli.report import report
 from danl.cli.reproduce import reproduce
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.command()(fit)
 app.command()(compare)
 app.command()(certify)
+app.command()(report)
 app.command()(reproduce)
 app.command()(plan)
 app.add_typer(datasets, name="datasets")

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from danl.history import Row
+from danl.words import human_bytes as human_bytes
 
 STATUS_STYLES = {
     "converged": "green",
@@ -126,12 +127,3 @@ def comparison_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
 def number(value: float | None, form: str) -> str:
     """A number, or a dash where it is not known."""
     return "-" if value is None else format(value, form)
-
-
-def human_bytes(count: float) -> str:
-    """1234567 -> 1.2 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

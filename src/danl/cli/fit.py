@@ -12,7 +12,8 @@ from danl.checkpoint import Checkpoints
 from danl.cli.display import console, human_bytes, number, summary_table
 from danl.cli.flower import fit_on_sites, on_sites
 from danl.cli.options import OUTPUT, RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
-from danl.cli.output import check_out, describe, write_run
+from danl.cli.output import asked, check_out, describe, write_run
+from danl.cli.serve import Served
 from danl.errors import InputError
 from danl.result import Reference, Result
 from danl.solver import DEFAULT_METHOD
@@ -48,6 +49,10 @@ def fit(
     tensorboard: Annotated[Path | None, option(OUTPUT, "Folder for TensorBoard's events.", "--tensorboard")] = None,
     out: Out = None,
     force: Force = False,
+    serve: Annotated[
+        bool, option(OUTPUT, "Show the run in a browser, on this machine, as it goes.", "--serve")
+    ] = False,
+    serve_port: Annotated[int, option(OUTPUT, "Port for --serve; default: a free one.")] = 0,
     as_json: Json = False,
 ) -> int:
     """Fit a model: N workers train their regions, the server steps.
@@ -61,6 +66,8 @@ def fit(
     if on_sites(options.engine):
         if checkpoint is not None or resume is not None:
             raise InputError("--checkpoint and --resume: are not for --engine flower; leave them out")
+        if serve:
+            raise InputError("--serve: is not for --engine flower; leave it out, and use danl report at the end")
         run = fit_on_sites(
             options, method, reference=reference, live=live, loggers=loggers, out=out, force=force, as_json=as_json
         )
@@ -74,9 +81,11 @@ def fit(
     folder = checkpoint or resume
     checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
     trace = Trace()
-    result = options.solve(
-        job, method, measured_against, screen, checkpoints, resume, None if out is None else trace, live, loggers
-    )
+    kept = trace if out is not None or serve else None
+    with Served(serve, serve_port, trace, asked(options, method, job), job.title, screen) as served:
+        watching = [*loggers, served]
+        result = options.solve(job, method, measured_against, screen, checkpoints, resume, kept, live, watching)
+        served.finish(describe(options, method, job, result) if serve else {})
     if out is not None:
         write_run(out, result, job.title, describe(options, method, job, result), trace, job.data)
     report = run_report(options, job, result, measured_against, str(out) if out else None)
@@ -106,6 +115,7 @@ def fit(
         screen.print(f"written to {out}/", soft_wrap=True)
     if result.status == "interrupted" and folder is not None:
         screen.print(f"to go on: the same command with --resume {folder}", soft_wrap=True)
+    served.stay()
     return EXIT[result.status]
 
 

@@ -82,6 +82,13 @@ def write_model(path: Path, result: Result, data: Dataset | None) -> None:
         np.savez(partial, **arrays)
 
 
+def asked(options: RunOptions, method: str, job: Job) -> dict[str, Any]:
+    """What is to be run, as far as it is known before."""
+    told = {name: value for name, value in asdict(options).items() if name != "quiet"}
+    data = {"name": job.data.name, "source": job.data.source, "partition": job.partition}
+    return {"danl": __version__, "options": {"method": method} | told, "data": data}
+
+
 def describe(options: RunOptions, method: str, job: Job, result: Result) -> dict[str, Any]:
     """What was run, on which data, with which versions: enough to run it again."""
     settings = {name: value for name, value in result.settings.items() if name != "w0"}

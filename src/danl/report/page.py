@@ -1,0 +1,104 @@
+"""The page: a frame of HTML around the data, the page's own style and script, and plotly, all in one file.
+
+Whatever a run was named, or its data, is data: it goes into the page as JSON in which no character can end the element
+it stands in, and page.js puts it into the document as text, never as markup. The page's policy forbids it to load
+anything, and to run any script but its own two, which are named by their digests.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from danl.atomic import write_text
+from danl.errors import InputError
+from danl.report.payload import payload_of
+from danl.report.run import RecordedRun
+
+SCRIPTS = ("data.js", "draw.js", "page.js")
+"""The page's own script, in the order it is put together."""
+
+
+def write_report(runs: Sequence[RecordedRun], path: str | Path) -> Path:
+    """Write the page of one or several runs, whole or not at all; it needs nothing but a browser."""
+    if not runs:
+        raise InputError("runs: must hold at least one; read them with danl.report.read_runs")
+    text = page_of(payload_of(runs))
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise InputError(
+            f"--out={str(path)!r}: cannot be written ({error.strerror}); choose another file or folder"
+        ) from None
+    return Path(path)
+
+
+def page_of(payload: Mapping[str, Any]) -> str:
+    """The HTML of a payload."""
+    plotly, own = plotly_script(), own_script()
+    frame = _part("page.html")
+    parts = {
+        "TITLE": html.escape(f"{payload['title']} - danl report"),
+        "POLICY": html.escape(policy(bool(payload["live"])), quote=True),
+        "STYLE": _part("page.css"),
+        "DATA": in_script(payload),
+        "PLOTLY": plotly,
+        "SCRIPT": own,
+    }
+    pieces = frame.split("@@")  # text, name, text, name, ..., text: what is put in is not looked at again
+    return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
+
+
+@cache
+def policy(live: bool) -> str:
+    """What the browser lets the page do: run its two scripts; load nothing; if live, ask the server it came from."""
+    digests = " ".join(f"'sha256-{_digest(script)}'" for script in (plotly_script(), own_script()))
+    return (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"connect-src {chr(39)}{'self' if live else 'none'}{chr(39)}; base-uri 'none'; form-action 'none'"
+    )
+
+
+def in_script(value: Mapping[str, Any]) -> str:
+    """JSON that can stand in a script element: nothing in it ends the element, opens a comment or breaks a line."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def require_plotly() -> None:
+    """Say what to install where plotly is missing."""
+    if find_spec("plotly") is None:
+        raise InputError("report: needs plotly, which draws; install it with pip install 'danl[report]'")
+
+
+def plotly_script() -> str:
+    """plotly.js as the package has it: the one bundle that is shipped, heat maps among the rest."""
+    require_plotly()
+    text = files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
+    return _safe(text)
+
+
+def own_script() -> str:
+    """The page's own script."""
+    return _safe("\n".join(_part(name) for name in SCRIPTS))
+
+
+def _safe(script: str) -> str:
+    """A script as the browser will see it: one kind of line end, and nothing that ends its element."""
+    return script.replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+def _part(name: str) -> str:
+    return files("danl.report").joinpath("parts", name).read_text(encoding="utf-8")

@@ -1,0 +1,407 @@
+"use strict";
+// The page around the figures: text, controls, tables, colours; while a run is served, new rows as they come.
+// Whatever comes from a run is put in as text, never as markup.
+
+const MOST_TABLE_ROWS = 500;
+const POLL_MILLISECONDS = 1000;
+const TONES = { good: "Good:", note: "", warn: "Note:", try: "Next:" };
+const STATUS_TONES = { converged: "good", max_rounds: "warn", diverged: "warn", quorum_lost: "warn" };
+const told = JSON.parse(document.getElementById("data").textContent);
+const state = {
+  runs: told.runs.map(decodeRun), kinds: told.kinds, training: told.training, live: told.live,
+  quantity: "gap", axis: "exchange", marks: { hessian: true, refused: true, absent: true },
+  series: told.runs.map(() => true), run: 0, frame: 0, map: "trained", theme: "auto", following: true,
+};
+const byId = (id) => document.getElementById(id);
+
+function element(tag, text, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  if (text !== null && text !== undefined) made.textContent = text;
+  for (const name in attributes) made.setAttribute(name, attributes[name]);
+  made.append(...children);
+  return made;
+}
+
+function table(caption, heads, rows, kind = "") {
+  const head = element("tr", null, {}, ...heads.map((name) => element("th", name, { scope: "col" })));
+  const body = rows.map((cells) => element("tr", null, {}, ...cells.map((cell, i) =>
+    i ? element("td", cell) : element("th", cell, { scope: "row" }))));
+  return element("table", null, kind ? { class: kind } : {}, element("caption", caption),
+    element("thead", null, {}, head), element("tbody", null, {}, ...body));
+}
+
+function badge(status) {
+  return element("span", status.replace("_", " "), { class: `badge ${STATUS_TONES[status] || "note"}` });
+}
+
+// --- text ---
+
+function showFindings() {
+  const list = (findings) => element("ul", null, { class: "findings" }, ...findings.map(({ tone, text }) =>
+    element("li", null, { class: tone === "note" ? "fact" : tone },
+      ...(TONES[tone] ? [element("span", TONES[tone], { class: "tone" })] : []), document.createTextNode(text))));
+  const [first] = state.runs;
+  byId("findings-body").replaceChildren(...(state.runs.length === 1 ? [list(first.findings)]
+    : [list(told.findings), ...state.runs.flatMap((run) => [element("h3", run.name), list(run.findings)])]));
+}
+
+const SUMMARY = [
+  ["Method", (run) => run.summary.method || "-"],
+  ["Exchanges", (run) => run.summary.exchanges.toLocaleString("en")],
+  ["Hessians", (run) => run.summary.hessians.toLocaleString("en")],
+  ["Gap", (run) => exponent(run.summary.gap)],
+  ["Gradient norm", (run) => exponent(run.summary.grad_norm)],
+  ["Objective", (run) => shortest(run.summary.objective)],
+  ["Bytes up", (run) => humanBytes(run.summary.bytes_up)],
+  ["Bytes down", (run) => humanBytes(run.summary.bytes_down)],
+  ["Seconds", (run) => seconds(run.summary.seconds)],
+  ["Simulated", (run) => seconds(run.summary.simulated)],
+  ["Refused", (run) => run.summary.refused.toLocaleString("en")],
+  ["No reply", (run) => run.summary.failed.toLocaleString("en")],
+];
+
+function shortest(value) {
+  if (value === null) return "-";
+  const size = Math.abs(value);
+  return size === 0 || (size >= 1e-3 && size < 1e6) ? String(Number(value.toPrecision(8))) : exponent(value, 4);
+}
+
+function showSummary() {
+  if (state.runs.length === 1) {
+    const [run] = state.runs;
+    const tiles = [["Status", badge(run.status)], ...SUMMARY.map(([name, of]) => [name, of(run)])];
+    byId("summary-body").replaceChildren(element("dl", null, { class: "tiles" }, ...tiles.map(([name, value]) =>
+      element("div", null, {}, element("dt", name), typeof value === "string" ? element("dd", value) : element("dd", null, {}, value)))));
+    return;
+  }
+  const told = ([name, of]) => (name === "Method" ? state.runs.some((run) => of(run) !== run.name)
+    : name === "Exchanges" || state.runs.some((run) => !["-", "0"].includes(of(run))));
+  const used = SUMMARY.filter(told); // columns that have something to say
+  const heads = ["Run", "Status", ...used.map(([name]) => name)];
+  const made = table("", heads, [], "runs");
+  made.querySelectorAll("thead th").forEach((th, i) => { if (i < 2 || th.textContent === "Method") th.className = "text"; });
+  made.querySelector("caption").remove();
+  made.querySelector("tbody").append(...state.runs.map((run, number) => {
+    const swatch = element("span", null, { class: "swatch" });
+    swatch.style.background = runColour(number);
+    const cells = used.map(([name, of]) => element("td", of(run), { "data-label": name, ...(name === "Method" ? { class: "text" } : {}) }));
+    return element("tr", null, {}, element("th", null, { scope: "row" }, swatch, document.createTextNode(run.name)),
+      element("td", null, { "data-label": "Status", class: "text" }, badge(run.status)), ...cells);
+  }));
+  byId("summary-body").replaceChildren(element("div", null, { class: "wide" }, made));
+}
+
+function showMade() {
+  const several = state.runs.length > 1;
+  byId("made").replaceChildren(...state.runs.flatMap((run) => {
+    const parts = run.sections.map(({ title, lines }) => {
+      const rows = lines.map(([name, value]) => element("tr", null, {},
+        ...(name ? [element("th", name, { scope: "row" }), element("td", value)] : [element("td", value, { colspan: "2" })])));
+      const open = title === "Data" || title === "Versions" ? { open: "" } : {};
+      return element("details", null, open, element("summary", title),
+        element("table", null, { class: "made" }, element("tbody", null, {}, ...rows)));
+    });
+    if (!parts.length) parts.push(element("p", "There is no config.json: how the run was made is not known.", { class: "note" }));
+    return several ? [element("details", null, {}, element("summary", run.name), ...parts)] : parts;
+  }));
+  const notes = state.runs.flatMap((run) => run.notes.map((note) => (several ? `${run.name}: ${note}` : note)));
+  byId("foot").textContent = [`Made by danl ${told.danl}. Workers, regions and exchanges are numbered from 0.`, ...notes].join(" ");
+}
+
+// --- figures with their notes and tables ---
+
+function showProgress() {
+  byId("progress-note").textContent = drawProgress(state).join(" ");
+  showLegend();
+  byId("progress").setAttribute("aria-label", `${QUANTITIES[state.quantity]} against ${AXES[state.axis]}; the numbers are in the table below`);
+  refill("progress-table");
+}
+
+// What the lines and marks are, for paper, where the controls are not.
+function showLegend() {
+  const lines = state.runs.length > 1 ? state.runs.map((run, number) => [run, number]).filter(([, number]) => state.series[number]) : [];
+  const marks = Object.keys(MARKS).filter((mark) => state.marks[mark]);
+  byId("progress-legend").replaceChildren(
+    ...lines.map(([run, number]) => element("span", null, {}, lineSample(number), document.createTextNode(` ${run.name}`))),
+    ...marks.map((mark) => element("span", `${MARKS[mark].sign} ${MARKS[mark].label}`)));
+}
+
+function showCoverage() {
+  const run = state.runs[state.run];
+  if (!run.rows.exchange.length) return;
+  const { most, step } = drawCoverage(run, state);
+  byId("coverage").setAttribute("aria-label", "Workers that trained each region, by exchange; the numbers are in the table below");
+  byId("coverage-scale").replaceChildren(element("span", null, {}, document.createTextNode("0 workers"),
+    element("span", null, { class: "ramp" }), document.createTextNode(String(most))),
+    ...(step > 1 ? [element("span", `A column is the mean of ${step} exchanges.`)] : []));
+  refill("coverage-table");
+}
+
+function showWho() {
+  const run = state.runs[state.run], masks = run.masks;
+  const whose = state.runs.length > 1 ? `: ${run.name}` : "";
+  byId("who-head").textContent = `Who trained what${whose}`;
+  byId("workers-head").textContent = `Workers${whose}`;
+  byId("no-masks").textContent = run.no_masks;
+  byId("no-masks").hidden = !run.no_masks;
+  const has = Boolean(masks && masks.exchange.length);
+  byId("who").hidden = !has;
+  if (!has) return;
+  const slider = byId("exchange");
+  slider.max = masks.exchange.length - 1;
+  state.frame = Math.min(state.frame, masks.exchange.length - 1);
+  slider.value = state.frame;
+  const stale = stalenessAt(masks, state.frame, state.training), states = statesAt(masks, state.frame, state.training);
+  const number = masks.exchange[state.frame], kind = state.kinds[masks.kind[state.frame]] || "other";
+  const last = masks.exchange[masks.exchange.length - 1];
+  const trained = states.filter((value) => value === 2).length;
+  let silent = 0;
+  for (let worker = 0; worker < masks.workers; worker++) silent += askedAt(masks, state.frame, worker) === 2;
+  const oldest = stale.reduce((most, value) => Math.max(most, value), 0);
+  byId("exchange-number").textContent = `${number} of ${last} (${kind})`;
+  slider.setAttribute("aria-valuetext", `exchange ${number} of ${last}, ${kind}`);
+  byId("who-value").textContent = `Exchange ${number}, ${kind}: ${trained} of ${masks.pairs} pairs of worker and region trained` +
+    `${silent ? `, ${silent} worker${silent === 1 ? "" : "s"} did not answer` : ""}; ` +
+    `the longest wait is ${oldest} round${oldest === 1 ? "" : "s"}.`;
+  const top = Math.max(1, run.summary.max_staleness || 0, oldest);
+  drawWho(run, state, state.map === "staleness" ? stale : states, top);
+  byId("who-map").setAttribute("aria-label", `Workers and regions in exchange ${number}; the numbers are in the table below`);
+  byId("who-scale").replaceChildren(...(state.map === "staleness"
+    ? [element("span", null, {}, document.createTextNode("rounds untrained: 0"), element("span", null, { class: "ramp" }), document.createTextNode(String(top)))]
+    : [["trained", 2], ["idle", 1], ["silent", 3], ["unasked", 0]].map(([name, value]) => {
+      const swatch = element("span", null, { class: "swatch" });
+      swatch.style.background = `var(--${name})`;
+      return element("span", null, {}, swatch, document.createTextNode(said(value, false)));
+    })));
+  refill("who-table");
+}
+
+function showWorkers() {
+  const run = state.runs[state.run];
+  byId("workers").hidden = !run.workers || !run.workers.up.length;
+  if (byId("workers").hidden) return;
+  byId("workers-time").hidden = !run.workers.seconds;
+  drawWorkers(run.workers);
+  const count = run.workers.up.length, drawn = Math.min(count, MOST_BARS);
+  byId("workers-note").textContent = [
+    count > drawn ? `Of ${count.toLocaleString("en")} workers the ${drawn} with the most are drawn.` : "",
+    run.workers.seconds ? "" : "There are no simulated seconds: the run had no profiles of its machines.",
+  ].filter(Boolean).join(" ");
+  byId("workers-bytes").setAttribute("aria-label", "Bytes of each worker; the numbers are in the table below");
+  byId("workers-seconds").setAttribute("aria-label", "Simulated seconds of each worker; the numbers are in the table below");
+  byId("bytes-scale").replaceChildren(...[["trained", "up"], ["silent", "down"]].map(([name, label]) => {
+    const swatch = element("span", null, { class: "swatch" });
+    swatch.style.background = `var(--${name})`;
+    return element("span", null, {}, swatch, document.createTextNode(label));
+  }));
+  refill("workers-table");
+}
+
+const TABLES = {
+  "progress-table": () => {
+    const several = state.runs.length > 1;
+    const heads = ["Exchange", "Kind", "Gap", "Gradient norm", "Objective", "Bytes", "Seconds", "Simulated", "Answered", "No reply", "Refused"];
+    return state.runs.filter((_, number) => state.series[number]).map(({ name, rows }) => {
+      const places = spaced(rows.exchange.length, MOST_TABLE_ROWS);
+      const lines = places.map((i) => [rows.exchange[i], state.kinds[rows.kind[i]] || "other", exponent(rows.gap[i], 3),
+        exponent(rows.grad_norm[i], 3), Number.isFinite(rows.objective[i]) ? rows.objective[i].toPrecision(10) : "-",
+        rows.bytes[i].toLocaleString("en"), rows.seconds[i].toPrecision(4),
+        Number.isFinite(rows.simulated[i]) ? rows.simulated[i].toPrecision(4) : "-", rows.active[i], rows.failed[i], rows.refused[i]]);
+      return table(captioned(several ? `${name}. Bytes and seconds are sums up to the exchange.` : "Bytes and seconds are sums up to the exchange.",
+        places.length, rows.exchange.length, "exchanges"), heads, lines);
+    });
+  },
+  "coverage-table": () => {
+    const { rows, regions } = state.runs[state.run];
+    const places = spaced(rows.exchange.length, MOST_TABLE_ROWS);
+    const heads = ["Exchange", "Kind", ...Array.from({ length: regions }, (_, q) => `Region ${q}`)];
+    const lines = places.map((i) => [rows.exchange[i], state.kinds[rows.kind[i]] || "other",
+      ...rows.coverage.subarray(i * regions, (i + 1) * regions)]);
+    return [table(captioned("Workers that trained each region.", places.length, rows.exchange.length, "exchanges"), heads, lines)];
+  },
+  "who-table": () => {
+    const { masks } = state.runs[state.run];
+    if (!masks) return [];
+    const stale = stalenessAt(masks, state.frame, state.training), states = statesAt(masks, state.frame, state.training);
+    const signs = ["not asked", "-", "trained", "no answer"];
+    const places = spaced(masks.workers, MOST_TABLE_ROWS);
+    const heads = ["Worker", ...Array.from({ length: masks.regions }, (_, q) => `Region ${q}`)];
+    const lines = places.map((worker) => [worker, ...Array.from({ length: masks.regions }, (_, q) => {
+      const pair = worker * masks.regions + q;
+      return state.map === "staleness" ? stale[pair] : signs[states[pair]];
+    })]);
+    const what = state.map === "staleness" ? "Rounds each region went untrained" : "What each worker did";
+    return [table(captioned(`${what}, exchange ${masks.exchange[state.frame]}.`, places.length, masks.workers, "workers"), heads, lines)];
+  },
+  "workers-table": () => {
+    const { workers } = state.runs[state.run];
+    if (!workers) return [];
+    const timed = workers.seconds ? ["Simulated seconds", "Slowest in"] : [];
+    const places = spaced(workers.up.length, MOST_TABLE_ROWS);
+    const lines = places.map((i) => [i, workers.up[i].toLocaleString("en"), workers.down[i].toLocaleString("en"),
+      workers.asked[i], workers.silent[i], ...(workers.seconds ? [seconds(workers.seconds[i]), workers.slowest[i]] : [])]);
+    return [table(captioned("Sums over the run.", places.length, workers.up.length, "workers"),
+      ["Worker", "Bytes up", "Bytes down", "Asked", "No reply", ...timed], lines)];
+  },
+};
+
+function captioned(text, shown, all, what) {
+  return shown < all ? `${text} ${shown} of ${all.toLocaleString("en")} ${what}, evenly spaced.` : text;
+}
+
+// A table is made when it is opened, and again when what it shows has changed.
+function refill(id) {
+  const details = byId(id);
+  if (details.open) details.querySelector(".scroll").replaceChildren(...TABLES[id]());
+}
+
+function showAll() {
+  byId("title").textContent = told.title;
+  showFindings();
+  showSummary();
+  showMade();
+  showFigures();
+}
+
+function showFigures() {
+  showProgress();
+  showWho();
+  showCoverage();
+  showWorkers();
+  document.documentElement.dataset.drawn = String(Number(document.documentElement.dataset.drawn || 0) + 1);
+}
+
+// --- controls ---
+
+function choices(id, kind, options, chosen, change) {
+  byId(id).append(...options.map(({ value, label, sign, disabled }) => {
+    const input = element("input", null, { type: kind, name: kind === "radio" ? id : `${id}-${value}`, value });
+    input.checked = chosen(value);
+    input.disabled = Boolean(disabled);
+    input.addEventListener("change", () => change(value, input.checked));
+    const made = element("label", null, disabled ? { class: "off" } : {}, input);
+    if (sign) made.append(sign);
+    made.append(document.createTextNode(label));
+    return made;
+  }));
+}
+
+// A piece of a run's line, as the figure has it.
+function lineSample(number) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+  const dash = DASHES[number % DASHES.length];
+  for (const [name, value] of Object.entries({ width: 34, height: 10, "aria-hidden": "true" })) svg.setAttribute(name, value);
+  for (const [name, value] of Object.entries({ x1: 1, x2: 33, y1: 5, y2: 5, "stroke-width": 2.5 })) line.setAttribute(name, value);
+  if (dash !== "solid") line.setAttribute("stroke-dasharray", dash);
+  line.style.stroke = `var(--run${number % RUN_COLOURS})`;
+  svg.append(line);
+  return svg;
+}
+
+function known(column) {
+  return state.runs.some((run) => run.rows[column].some(Number.isFinite));
+}
+
+function makeControls() {
+  if (!known("gap")) state.quantity = "grad_norm";
+  if (state.quantity === "grad_norm" && !known("grad_norm") && !state.live) state.quantity = "objective";
+  choices("quantity", "radio", [{ value: "gap", label: "gap", disabled: !known("gap") && !state.live }, { value: "grad_norm", label: "gradient norm" },
+    { value: "objective", label: "objective" }], (value) => value === state.quantity, (value) => { state.quantity = value; state.chosen = true; showProgress(); });
+  choices("axis", "radio", [{ value: "exchange", label: "exchanges" }, { value: "bytes", label: "bytes" }, { value: "seconds", label: "seconds" },
+    { value: "simulated", label: "simulated seconds", disabled: !known("simulated") && !state.live }],
+  (value) => value === state.axis, (value) => { state.axis = value; showProgress(); });
+  choices("marks", "checkbox", Object.keys(MARKS).map((value) => ({ value, label: `${MARKS[value].sign} ${MARKS[value].label}` })),
+    (value) => state.marks[value], (value, on) => { state.marks[value] = on; showProgress(); });
+  choices("map", "radio", [{ value: "trained", label: "who trained" }, { value: "staleness", label: "staleness" }],
+    (value) => value === state.map, (value) => { state.map = value; showWho(); });
+  if (state.runs.length > 1) {
+    document.querySelector("main").prepend(byId("summary").closest("section")); // the table is what one looks for
+    byId("series").hidden = byId("run-choice").hidden = false;
+    choices("series", "checkbox", state.runs.map((run, number) => {
+      return { value: String(number), label: run.name, sign: lineSample(number) };
+    }), () => true, (value, on) => { state.series[Number(value)] = on; showProgress(); });
+    byId("run").append(...state.runs.map((run, number) => element("option", run.name, { value: String(number) })));
+    byId("run").addEventListener("change", () => { state.run = Number(byId("run").value); state.frame = 0; showFigures(); });
+  }
+  let waiting = false;
+  byId("exchange").addEventListener("input", () => {
+    state.frame = Number(byId("exchange").value);
+    state.following = state.frame === Number(byId("exchange").max);
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => { waiting = false; showWho(); moveLine(); });
+  });
+  for (const id in TABLES) byId(id).addEventListener("toggle", () => refill(id));
+  byId("theme").addEventListener("change", () => { state.theme = byId("theme").value; setTheme(); showSummary(); showFigures(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (state.theme === "auto") { setTheme(); showSummary(); showFigures(); } });
+  let closed = []; // what is opened for paper and closed again
+  addEventListener("beforeprint", () => {
+    document.documentElement.dataset.theme = "light";
+    document.documentElement.classList.add("printing");
+    closed = state.runs.length > 1 ? [...document.querySelectorAll("#made > details:not([open])")] : [];
+    for (const part of closed) part.open = true;
+    showSummary();
+    showFigures();
+  });
+  addEventListener("afterprint", () => {
+    document.documentElement.classList.remove("printing");
+    for (const part of closed) part.open = false;
+    setTheme();
+    showSummary();
+    showFigures();
+  });
+}
+
+// The line of the chosen exchange on the coverage, without drawing that again.
+function moveLine() {
+  const at = state.runs[state.run].masks.exchange[state.frame];
+  if (state.runs[state.run].rows.exchange.length) Plotly.relayout("coverage", { "shapes[0].x0": at, "shapes[0].x1": at });
+}
+
+function setTheme() {
+  const dark = state.theme === "auto" ? matchMedia("(prefers-color-scheme: dark)").matches : state.theme === "dark";
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+}
+
+// --- a run that is going on ---
+
+async function follow() {
+  const rows = state.runs[0].rows.exchange.length;
+  let more;
+  try {
+    const answer = await fetch(`rows?after=${rows}`, { cache: "no-store" });
+    if (!answer.ok) throw new Error(String(answer.status));
+    more = await answer.json();
+  } catch {
+    say("The command that served this page has ended; what is shown stays.");
+    return;
+  }
+  if (more.run.rows.exchange || more.run.status !== state.runs[0].status) {
+    state.runs[0] = extendRun(state.runs[0], more.run);
+    const masks = state.runs[0].masks;
+    if (state.following && masks) state.frame = masks.exchange.length - 1;
+    if (!state.chosen && state.quantity !== "gap" && known("gap")) {
+      state.quantity = "gap";
+      document.querySelector("#quantity input[value=gap]").checked = true;
+    }
+    showAll();
+  }
+  say(more.done && !more.more ? `The run has ended: ${more.run.status.replace("_", " ")}.` : `Running: ${state.runs[0].rows.exchange.length} exchanges so far.`);
+  if (!more.done || more.more) setTimeout(follow, more.more ? 0 : POLL_MILLISECONDS);
+}
+
+function say(text) {
+  if (byId("live").textContent !== text) byId("live").textContent = text;
+  byId("live").hidden = false;
+}
+
+setTheme();
+makeControls();
+if (!state.live) {
+  const masks = state.runs[0].masks;
+  const round = masks ? masks.kind.indexOf(state.kinds.indexOf("gradient")) : 0; // the first one that has masks
+  state.frame = Math.max(round, 0);
+}
+showAll();
+if (state.live) follow();

@@ -1,0 +1,170 @@
+"""The page's data: one plain object with the runs, their curves, masks, workers, sentences and settings."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from danl._version import __version__
+from danl.report.comparison import comparison
+from danl.report.encode import KINDS, chosen_rows, masks_of, row_columns
+from danl.report.findings import findings
+from danl.report.run import NO_TRACE, TRAINING, RecordedRun
+from danl.trace import ANSWERED, NOT_ASKED, SILENT, Trace
+from danl.words import counted
+
+MOST_TEXT = 2000
+"""Characters of one value in the table of settings; of a longer one the beginning is shown."""
+
+
+def payload_of(runs: Sequence[RecordedRun], *, live: bool = False) -> dict[str, Any]:
+    """Everything the page shows."""
+    return {
+        "danl": __version__,
+        "live": live,
+        "title": title_of(runs),
+        "kinds": list(KINDS),
+        "training": [KINDS.index(kind) for kind in TRAINING],
+        "findings": [{"tone": found.tone, "text": found.text} for found in comparison(runs)],
+        "runs": [run_payload(run) for run in runs],
+    }
+
+
+def title_of(runs: Sequence[RecordedRun]) -> str:
+    """One line: the data set and the method, or how many runs are compared."""
+    data = list(dict.fromkeys(str(run.told("data", "name") or "") for run in runs))
+    named = ", ".join(name for name in data if name)
+    if len(runs) == 1:
+        what = ", ".join(part for part in (named, runs[0].method) if part)
+        return what or runs[0].name
+    return f"{named + ': ' if named else ''}{len(runs)} runs compared"
+
+
+def run_payload(run: RecordedRun) -> dict[str, Any]:
+    """One run."""
+    chosen = chosen_rows(run)
+    masks, said = masks_of(run)
+    notes = [said] if said else []
+    if len(chosen) < len(run.history):
+        notes.insert(
+            0,
+            f"Curves have {len(chosen):,} of {counted(len(run.history), 'exchange')}: evenly spaced ones, and up to "
+            "1,000 of each kind that is marked. Sums run over all.",
+        )
+    if run.trace is not None and len(run.trace) and run.trace.exchanges[0] > 0:
+        notes.append(
+            f"Who trained what is known from exchange {run.trace.exchanges[0]} on; waits are counted from there."
+        )
+    return {
+        "name": run.name,
+        "status": run.status,
+        "summary": summary_of(run),
+        "findings": [{"tone": found.tone, "text": found.text} for found in findings(run)],
+        "shown": len(chosen),
+        "regions": len(run.history[0].coverage) if len(run.history) else 0,
+        "rows": row_columns(run, chosen),
+        "masks": masks,
+        "no_masks": (NO_TRACE if run.trace is None else said) if masks is None else "",
+        "workers": None if run.trace is None else workers_of(run.trace),
+        "sections": sections_of(run),
+        "notes": notes,
+    }
+
+
+def summary_of(run: RecordedRun) -> dict[str, Any]:
+    """The numbers of the table of runs; None where one is not known."""
+    history = run.history
+    last = history[-1] if len(history) else None
+    simulated = history.column("simulated_seconds")
+    known = len(simulated) > 0 and not np.isnan(simulated).all()
+    return {
+        "method": run.method,
+        "exchanges": len(history),
+        "hessians": int(np.sum(history.column("kind") == "hessian")),
+        "refused": int(history.column("refused").sum()),
+        "failed": int(history.column("failed").sum()),
+        "max_staleness": last.max_staleness if last else 0,
+        "objective": _known(last.objective) if last else None,
+        "gap": _known(last.gap) if last else None,
+        "grad_norm": _known(last.grad_norm) if last else None,
+        "bytes_up": int(history.column("bytes_up").sum()),
+        "bytes_down": int(history.column("bytes_down").sum()),
+        "seconds": _known(float(history.column("seconds").sum())),
+        "simulated": _known(float(np.nansum(simulated))) if known else None,
+    }
+
+
+def workers_of(trace: Trace) -> dict[str, Any]:
+    """What the run cost each worker, and how often each was asked, did not answer and was the slowest."""
+    asked, taken = trace.asked, trace.simulated_seconds
+    timed = ~np.isnan(taken)
+    slowest = np.zeros(trace.n_workers, dtype=int)
+    if timed.any():
+        some = timed.any(axis=1)
+        slowest = np.bincount(np.where(timed, taken, -np.inf)[some].argmax(axis=1), minlength=trace.n_workers)
+    return {
+        "up": trace.bytes_up.sum(axis=0).tolist(),
+        "down": trace.bytes_down.sum(axis=0).tolist(),
+        "seconds": [_known(value) for value in np.nansum(taken, axis=0).tolist()] if timed.any() else None,
+        "slowest": slowest.tolist() if timed.any() else None,
+        "asked": (asked != NOT_ASKED).sum(axis=0).tolist(),
+        "answered": (asked == ANSWERED).sum(axis=0).tolist(),
+        "silent": (asked == SILENT).sum(axis=0).tolist(),
+    }
+
+
+def sections_of(run: RecordedRun) -> list[dict[str, Any]]:
+    """config.json as tables of names and values; what is not in a table of its own comes last."""
+    config = dict(run.config)
+    named = [
+        ("Data", config.pop("data", None)),
+        ("Options of the command", config.pop("options", None)),
+        ("Settings of the run", config.pop("settings", None)),
+        ("Promised by the policy", config.pop("promised", None)),
+        ("Start", config.pop("start", None)),
+        ("Versions", _versions(config.pop("danl", None), config.pop("versions", None))),
+        ("Machine", config.pop("machine", None)),
+        ("Replies that did not come", _failures(config.pop("failures", None))),
+    ]
+    for shown in ("notes", "status"):  # among the findings
+        config.pop(shown, None)
+    named.append(("More", config))
+    return [{"title": title, "lines": _lines(value)} for title, value in named if value]
+
+
+def _versions(danl: Any, versions: Any) -> dict[str, Any]:
+    told = {"danl": danl} if danl else {}
+    return told | dict(versions) if isinstance(versions, Mapping) else told
+
+
+def _failures(failures: Any) -> list[str]:
+    if not isinstance(failures, list):
+        return []
+    return [
+        f"exchange {one.get('exchange')}, worker {one.get('worker')}: {one.get('kind')}, {one.get('detail')}"
+        for one in failures
+        if isinstance(one, Mapping)
+    ]
+
+
+def _lines(value: Any) -> list[list[str]]:
+    if isinstance(value, Mapping):
+        return [[str(name), _text(one)] for name, one in value.items()]
+    if isinstance(value, list):
+        return [["", _text(one)] for one in value]
+    return [["", _text(value)]]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} ... ({len(text):,} characters)"
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,248 @@
+"""The page in Chromium: no complaint, no request, and what a person does with it works; skipped where there is none."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from danl.report import write_report
+from tests.report.browser import Browser
+from tests.report.made import config_of, large_run, row, run_of
+from tests.report.test_page import HOSTILE, hostile_run
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    made = Browser()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Pages by name, each written once."""
+    folder = tmp_path_factory.mktemp("pages")
+    runs = {
+        "one": [large_run(30, 10, 4)],
+        "two": [large_run(30, 10, 4, name="first"), large_run(80, 6, 3, seed=1, name="second")],
+        "rounding": [run_of([row(i, gap=[1e-3, 1e-9, 0.0, -1e-17][i]) for i in range(4)], **config_of("converged"))],
+        "hostile": [hostile_run(), large_run(8, 3, 2, name=HOSTILE)],
+        "empty": [run_of([], **config_of("interrupted"))],
+        "large": [large_run(5000, 100, 16)],
+    }
+    return {name: write_report(made, folder / f"{name}.html").as_uri() for name, made in runs.items()}
+
+
+def text(browser, selector):
+    return browser.evaluate(f"document.querySelector({json.dumps(selector)}).textContent")
+
+
+def drawn_series(browser, figure="progress"):
+    return browser.evaluate(f"document.getElementById('{figure}').data.filter(t => t.mode !== 'markers').length")
+
+
+@pytest.mark.parametrize("name", ["one", "two", "rounding", "empty", "hostile"])
+def test_it_opens_without_a_complaint_and_asks_for_nothing(browser, pages, name):
+    browser.go(pages[name])
+    assert browser.complaints() == []
+    assert browser.requests() == [pages[name]]
+
+
+def test_the_slider_moves_the_map(browser, pages):
+    browser.go(pages["one"])
+    run = large_run(30, 10, 4)
+    browser.evaluate("document.getElementById('exchange').focus()")
+    assert text(browser, "#exchange-number") == "2 of 29 (gradient)"  # the first exchange that has masks
+    for _ in range(5):
+        browser.key("ArrowRight", 39)
+    browser.until("document.getElementById('exchange-number').textContent.startsWith('7 ')", 20)
+    trained = int(run.trace.trained_in(7).sum())
+    assert f"{trained} of 40 pairs of worker and region trained" in text(browser, "#who-value")
+    shown = browser.evaluate("document.getElementById('who-map').data[0].z.map(line => line.map(v => v === 2))")
+    assert shown == run.trace.trained_in(7).tolist()
+    assert browser.evaluate("document.getElementById('coverage').layout.shapes[0].x0") == 7
+
+
+def test_staleness_is_counted_as_the_run_counts_it(browser, pages):
+    browser.go(pages["one"])
+    run = large_run(30, 10, 4)
+    browser.change("exchange", "29", "input")
+    browser.evaluate("document.querySelector('#map input[value=staleness]').click()")
+    browser.until("document.getElementById('exchange-number').textContent.startsWith('29 ')", 20)
+    stale = [[0] * 4 for _ in range(10)]
+    for number in range(30):
+        if run.history[number].kind == "loss":
+            continue
+        mask = run.trace.trained_in(number)
+        stale = [[0 if mask[i, q] else stale[i][q] + 1 for q in range(4)] for i in range(10)]
+    assert browser.evaluate("document.getElementById('who-map').data[0].z") == stale
+
+
+def test_series_are_toggled_by_keyboard(browser, pages):
+    browser.go(pages["two"])
+    assert drawn_series(browser) == 2
+    browser.evaluate("document.querySelector('#series input').focus()")
+    browser.send("Input.dispatchKeyEvent", type="keyDown", key=" ", code="Space", windowsVirtualKeyCode=32, text=" ")
+    browser.send("Input.dispatchKeyEvent", type="keyUp", key=" ", code="Space", windowsVirtualKeyCode=32)
+    browser.until("document.getElementById('progress').data.filter(t => t.mode !== 'markers').length === 1", 20)
+    browser.evaluate("document.querySelector('#marks input').click()")
+    assert browser.complaints() == []
+
+
+def test_quantity_and_axis_are_chosen(browser, pages):
+    browser.go(pages["one"])
+    run = large_run(30, 10, 4)
+    browser.evaluate("document.querySelector('#quantity input[value=objective]').click()")
+    browser.evaluate("document.querySelector('#axis input[value=bytes]').click()")
+    assert browser.evaluate("document.getElementById('progress').data[0].y[3]") == run.history[3].objective
+    assert browser.evaluate("document.getElementById('progress').data[0].x[3]") == run.history.total_bytes()[3]
+    browser.evaluate("document.querySelector('#axis input[value=simulated]').click()")
+    total = float(run.history.column("simulated_seconds").cumsum()[29])
+    assert browser.evaluate("document.getElementById('progress').data[0].x[29]") == pytest.approx(total)
+
+
+def test_a_value_is_read_from_the_table(browser, pages):
+    browser.go(pages["one"])
+    run = large_run(30, 10, 4)
+    browser.evaluate("document.querySelector('#progress-table summary').click()")
+    browser.until("document.querySelectorAll('#progress-table tbody tr').length === 30", 20)
+    cells = browser.evaluate(
+        "[...document.querySelectorAll('#progress-table tbody tr')[4].children].map(cell => cell.textContent)"
+    )
+    assert cells[:2] == ["4", "gradient"]
+    assert float(cells[2]) == pytest.approx(run.history[4].gap, rel=1e-3)
+    assert cells[5] == f"{run.history.total_bytes()[4]:,}"
+    browser.evaluate("document.querySelector('#workers-table summary').click()")
+    browser.until("document.querySelectorAll('#workers-table tbody tr').length === 10", 20)
+    up = browser.evaluate("document.querySelectorAll('#workers-table tbody tr')[3].children[1].textContent")
+    assert int(up.replace(",", "")) == run.trace.bytes_up[:, 3].sum()
+
+
+def test_gaps_of_rounding_are_drawn_at_a_floor_and_it_is_said(browser, pages):
+    browser.go(pages["rounding"])
+    assert browser.evaluate("document.getElementById('progress').data[0].y") == pytest.approx(
+        [1e-3, 1e-9, 1e-10, 1e-10]
+    )
+    assert text(browser, "#progress-note") == "2 values of zero or below (rounding) are drawn at 1e-10."
+    assert "There is no workers.npz in the folder" in text(browser, "#no-masks")
+    assert browser.evaluate("document.getElementById('who').hidden")
+
+
+def test_hostile_names_are_shown_and_do_nothing(browser, pages):
+    browser.go(pages["hostile"])
+    browser.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    browser.change("run", "1")
+    browser.evaluate(
+        "Plotly.Fx.hover('progress', [{ curveNumber: 4, pointNumber: 1 }]); new Promise(done => setTimeout(done, 300))"
+    )
+    assert browser.evaluate("typeof window.hit") == "undefined"
+    assert browser.evaluate("document.querySelectorAll('img, b, main script').length") == 0
+    assert (
+        browser.evaluate("[...document.querySelectorAll('#series label')].map(label => label.textContent)")[0]
+        == HOSTILE
+    )
+    hovered = browser.evaluate("document.querySelector('#progress .hoverlayer').textContent")
+    assert "</script>" in hovered  # as text
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", ["one", "two", "hostile"])
+def test_nothing_is_cut_off_at_the_side(browser, pages, name, width):
+    browser.go(pages[name], width=width)
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    wide = browser.evaluate(
+        """[...document.querySelectorAll('main *')].filter(part => {
+            const box = part.getBoundingClientRect();
+            return box.width && !part.closest('.scroll, svg') && (box.right > innerWidth + 1 || box.left < -1)
+                && getComputedStyle(part).position !== 'absolute' && !part.closest('thead');
+        }).map(part => part.outerHTML.slice(0, 80))"""
+    )
+    assert wide == []
+
+
+def test_themes_recolour_the_figures(browser, pages):
+    background = "document.getElementById('progress').layout.paper_bgcolor"
+    browser.go(pages["one"], dark=True)
+    assert browser.evaluate(background) == "#14171a"
+    browser.change("theme", "light")
+    assert browser.evaluate(background) == "#ffffff"
+    browser.go(pages["one"])
+    assert browser.evaluate(background) == "#ffffff"
+
+
+def test_it_prints_in_light_colours(browser, pages):
+    browser.go(pages["one"], dark=True)
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert browser.evaluate("document.getElementById('progress').layout.paper_bgcolor") == "#ffffff"
+    assert len(browser.send("Page.printToPDF")["data"]) > 10_000
+    browser.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert browser.evaluate("document.getElementById('progress').layout.paper_bgcolor") == "#14171a"
+
+
+def test_every_control_has_a_name_and_can_be_reached(browser, pages):
+    browser.go(pages["two"])
+    nameless = browser.evaluate(
+        "[...document.querySelectorAll('input, select')].filter(part => !part.labels.length).map(part => part.id)"
+    )
+    assert nameless == []
+    assert (
+        browser.evaluate(
+            "[...document.querySelectorAll('[role=img]')].filter(p => !p.hidden && p.data && !p.ariaLabel).length"
+        )
+        == 0
+    )
+    assert (
+        browser.evaluate('document.querySelectorAll(\'[tabindex]:not([tabindex="0"]):not([tabindex="-1"])\').length')
+        == 0
+    )
+
+
+def test_the_wheel_scrolls_the_page_over_a_figure(browser, pages):
+    browser.go(pages["one"])
+    browser.evaluate("document.getElementById('progress').scrollIntoView({ block: 'center' })")
+    x, y = browser.evaluate(
+        "(() => { const b = document.getElementById('progress').getBoundingClientRect(); "
+        "return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+    )
+    before = browser.evaluate("scrollY")
+    ranges = browser.evaluate("JSON.stringify(document.getElementById('progress').layout.yaxis.range)")
+    browser.send("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=200)
+    browser.until(f"scrollY > {before}", 20)
+    assert browser.evaluate("JSON.stringify(document.getElementById('progress').layout.yaxis.range)") == ranges
+
+
+def test_a_large_report_opens_and_its_slider_answers(browser, pages):
+    begun = time.monotonic()
+    browser.go(pages["large"])
+    assert time.monotonic() - begun < 60  # docs/report.md has the time it takes; this only bounds it on a busy machine
+    run = large_run(5000, 100, 16)
+    browser.change("exchange", "4321", "input")
+    browser.until("document.getElementById('exchange-number').textContent.startsWith('4321 ')", 30)
+    assert f"{int(run.trace.trained_in(4321).sum())} of 1600 pairs" in text(browser, "#who-value")
+    assert "A column is the mean of 9 exchanges." in text(browser, "#coverage-scale")
+    assert "80 of 4,315 absences are marked." in text(browser, "#progress-note")
+    assert browser.complaints() == []
+
+
+def test_a_served_run_is_followed_to_its_end(browser, monkeypatch):
+    monkeypatch.delenv("DANL_DATA_DIR", raising=False)
+    words = ["fit", "a1a", "--method", "gd", "--rounds", "2500", "--reference", "--serve"]
+    command = [sys.executable, "-m", "danl", *words]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        address = re.search(r"http://\S+", process.stderr.readline())[0]
+        browser.go(address)
+        browser.until("document.getElementById('live').textContent.includes('ended')")
+        assert text(browser, "#live") == "The run has ended: max rounds."
+        assert browser.evaluate("document.getElementById('progress').data[0].x.length") == 2501
+        assert text(browser, "#exchange-number") == "2500 of 2500 (gradient)"
+        assert text(browser, "#findings-body li").startswith("Note:Used up its rounds")
+        assert browser.complaints() == []
+        assert {asked.partition("?")[0] for asked in browser.requests()} == {address, f"{address}rows"}
+        process.communicate(timeout=60)
+        assert process.returncode == 0

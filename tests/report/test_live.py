@@ -1,0 +1,187 @@
+"""The server of a run that goes on: what it gives, and everything it refuses."""
+
+import http.client
+import json
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+import danl
+from danl.report import live as live_module
+from danl.report.live import LivePage, Server
+from danl.trace import Trace
+from tests.report.made import large_run
+
+TIMEOUT = 20.0
+
+
+@pytest.fixture
+def running():
+    """A run of 12 exchanges of which 5 have ended, served; and how to go on."""
+    whole = large_run(12, 4, 3)
+    trace, served = Trace(), 0
+    trace.begin(4, 3)
+    page = LivePage(trace, dict(whole.config))
+
+    def go_on(count):
+        nonlocal served
+        for number in range(served, served + count):
+            arrays = (whole.trace.bytes_up[number], whole.trace.bytes_down[number], None)
+            trace.note(number, whole.trace.asked_in(number), whole.trace.trained_in(number), *arrays)
+            page(whole.history[number])
+        served += count
+
+    go_on(5)
+    server = Server(page)
+    yield server, page, go_on, whole
+    server.close()
+
+
+def ask(server, path, method="GET", host=None, body=None):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT)
+    headers = {} if host is None else {"Host": host}
+    connection.request(method, path, body=body, headers=headers)
+    answer = connection.getresponse()
+    data = answer.read()
+    connection.close()
+    return answer, data
+
+
+def test_the_page_and_its_headers(running):
+    server = running[0]
+    answer, data = ask(server, "/")
+    assert answer.status == 200
+    assert data.startswith(b"<!doctype html>")
+    told = answer.headers["Content-Security-Policy"]
+    assert told.startswith("default-src 'none'; script-src 'sha256-")
+    assert "connect-src 'self'" in told
+    assert told.endswith("frame-ancestors 'none'")
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+def test_rows_come_as_they_are_made(running):
+    server, page, go_on, whole = running
+    first = json.loads(ask(server, "/rows?after=0")[1])
+    assert (first["done"], first["more"], first["run"]["status"]) == (False, False, "running")
+    assert first["run"]["summary"]["exchanges"] == 5
+    go_on(7)
+    then = json.loads(ask(server, "/rows?after=5")[1])
+    assert numbers(then["run"]["rows"]["exchange"]) == list(range(5, 12))
+    assert numbers(then["run"]["masks"]["exchange"]) == list(range(5, 12))
+    assert then["run"]["summary"]["bytes_up"] == whole.history.column("bytes_up").sum()
+    page.finish(dict(whole.config))
+    last = json.loads(ask(server, "/rows?after=12")[1])
+    assert (last["done"], last["run"]["status"], numbers(last["run"]["rows"]["exchange"])) == (True, "max_rounds", [])
+    assert last["run"]["findings"][0]["text"].startswith("Used up its rounds")
+
+
+def numbers(text):
+    import base64
+
+    return np.frombuffer(base64.b64decode(text), dtype="<i4").tolist()
+
+
+def test_many_rows_come_in_pieces(running, monkeypatch):
+    monkeypatch.setattr(live_module, "MOST_ROWS", 3)
+    server = running[0]
+    first = json.loads(ask(server, "/rows")[1])
+    assert (numbers(first["run"]["rows"]["exchange"]), first["more"]) == ([0, 1, 2], True)
+    second = json.loads(ask(server, "/rows?after=3")[1])
+    assert (numbers(second["run"]["rows"]["exchange"]), second["more"]) == ([3, 4], False)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "NONSENSE"])
+def test_it_can_only_be_read(running, method):
+    answer, data = ask(running[0], "/", method, body=b"x=1" if method == "POST" else None)
+    assert answer.status == 405
+    assert answer.headers["Allow"] == "GET, HEAD"
+    assert data == b"this page can only be read\n"
+
+
+def test_head_has_no_body(running):
+    answer, data = ask(running[0], "/", "HEAD")
+    assert (answer.status, data) == (200, b"")
+    assert int(answer.headers["Content-Length"]) > 1_000_000
+
+
+@pytest.mark.parametrize("path", ["/other", "/rows/", "/../etc/passwd", "/report.html", "/%2e%2e/x"])
+def test_there_is_nothing_else(running, path):
+    assert ask(running[0], path)[0].status == 404
+
+
+@pytest.mark.parametrize("query", ["after=-1", "after=x", "after=1e3", "after=" + "9" * 30, "after=%D9%A1"])
+def test_a_number_that_is_none_is_refused(running, query):
+    assert ask(running[0], f"/rows?{query}")[0].status == 400
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "localhost.evil:1", ""]
+)
+def test_another_hosts_name_is_refused(running, host):
+    for path in ("/", "/rows?after=0"):
+        assert ask(running[0], path, host=host)[0].status == 421
+
+
+def test_localhost_is_this_machine(running):
+    assert ask(running[0], "/", host=f"localhost:{running[0].port}")[0].status == 200
+
+
+def test_a_request_without_a_host_is_refused(running):
+    with socket.create_connection(("127.0.0.1", running[0].port), timeout=TIMEOUT) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert b" 421 " in connection.recv(100)
+
+
+def test_it_listens_on_loopback_alone(running):
+    server = running[0]
+    assert server._http.server_address[0] == "127.0.0.1"
+    with (
+        pytest.raises(OSError, match=r"refused|assign|timed out|unreachable"),
+        socket.create_connection(("127.0.0.2", server.port), timeout=TIMEOUT),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("port", [-1, 65536, True, "80"])
+def test_a_port_that_is_none_is_refused(running, port):
+    with pytest.raises(danl.InputError, match="serve-port="):
+        Server(running[1], port)
+
+
+def test_a_port_in_use_is_said(running):
+    with pytest.raises(danl.InputError, match=r"serve-port=\d+: cannot be listened on"):
+        Server(running[1], running[0].port)
+
+
+def test_the_end_waits_for_a_page_that_is_open_and_not_longer(running):
+    server, page, _, whole = running
+    ask(server, "/rows?after=0")
+    page.finish(dict(whole.config))
+    seen = threading.Timer(0.2, lambda: ask(server, "/rows?after=5"))
+    seen.start()
+    page.wait_for_last_look()
+    assert page._told_all.is_set()
+    seen.join(TIMEOUT)
+    never_asked = LivePage(Trace(), {})
+    never_asked.finish({})
+    never_asked.wait_for_last_look()
+    assert not never_asked._told_all.is_set()
+
+
+def test_findings_are_not_made_at_every_look(running, monkeypatch):
+    made = []
+    real = live_module.findings
+    monkeypatch.setattr(live_module, "findings", lambda run: made.append(1) or real(run))
+    _, page, go_on, whole = running
+    for _ in range(3):
+        page.rows_after(0)
+        go_on(1)
+    assert len(made) == 1
+    page.finish(dict(whole.config))
+    page.rows_after(0)
+    page.rows_after(0)
+    assert len(made) == 2
