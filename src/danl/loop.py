@@ -245,7 +245,7 @@ class Loop:
         trained = trained_pairs(replies, self.setup.n_workers, regions.n_regions)
         coverage = tuple(coverage_counts(trained).tolist())
         if exchange.kind in TRAINING:
-            self.record = self.record.after(trained)
+            self.record = self.record.after(trained, coverage)
             self.pruning_error = max(self.pruning_error, pruning_error(exchange, replies, trained, regions))
         if exchange.kind == "gradient":
             self.uncovered = tuple(

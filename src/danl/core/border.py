@@ -152,7 +152,7 @@ class Border:
             and received.idle == (tasks.idle is not None)
             and self._same_masks(tasks, received)
             and received.losses.shape == (n,)
-            and bool(np.isfinite(received.losses).all())
+            and _sums_to_a_number(received.losses)
             and (received.gradients is None) == (asked is LossReply)
             and (received.gradients is None or received.gradients.shape == (n, d))
             and (received.gradients is None or _sums_to_a_number(received.gradients))

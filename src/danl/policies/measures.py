@@ -7,6 +7,7 @@ changed in place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,9 +55,9 @@ class MaskRecord:
         """Begin after Phase I, which trains every region on every worker."""
         return cls(np.zeros((n_workers, n_regions), dtype=np.int64), n_workers, 0, n_regions)
 
-    def after(self, masks: BoolArray) -> MaskRecord:
-        """Return the record with one more round, of masks (N, Q)."""
-        trained = [count for count in coverage_counts(masks).tolist() if count]
+    def after(self, masks: BoolArray, coverage: Sequence[int] | None = None) -> MaskRecord:
+        """Return the record with one more round, of masks (N, Q); `coverage` are their counts, where they are known."""
+        trained = [count for count in (coverage_counts(masks).tolist() if coverage is None else coverage) if count]
         staleness = staleness_after(self.staleness, masks)
         return MaskRecord(
             staleness=staleness,
