@@ -14,7 +14,7 @@ GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, PLANNED_MASKS, WORKER_MASK, SKETCH =
 
 def stream(seed: int, purpose: int, *key: int) -> np.random.Generator:
     """The generator for one purpose and key (worker, exchange, round) of the run with this seed."""
-    if max(seed, *key) < 2**32:
+    if max((seed, *key)) < 2**32:
         # What SeedSequence(seed, spawn_key=(purpose, *key)) makes of them, without its way through Python.
         words = np.array((seed, 0, 0, 0, purpose, *key), dtype=np.uint32)
         return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
