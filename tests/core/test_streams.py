@@ -1,4 +1,4 @@
-"""Every draw of a run is a function of the seed and of what it is for; written down, so that old runs can be replayed."""
+"""Every draw of a run is a function of the seed and of what it is for: old runs can be replayed."""
 
 import numpy as np
 import pytest
