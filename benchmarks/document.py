@@ -18,6 +18,8 @@ from benchmarks.parts import part, write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
+README = ROOT / "README.md"
+SPEED_BEGIN, SPEED_END = "<!-- speed:begin -->", "<!-- speed:end -->"
 IMAGES = ROOT / "docs" / "images"
 ROWS = ROOT / "benchmarks" / "rows.json"
 """The rows of the run the document shows."""
@@ -61,6 +63,13 @@ LIMITS = (
     """**A line through logarithms** is a summary: a time that is a constant plus a linear part has an exponent between
     0 and 1 that depends on where one looks. The points are in the tables.""",
 )
+
+
+def with_speed(readme: str, run: Run) -> str:
+    """The README with the short table of these rows."""
+    before, _, rest = readme.partition(SPEED_BEGIN)
+    _, _, after = rest.partition(SPEED_END)
+    return f"{before}{SPEED_BEGIN}\n\n{part('speed').short_table(run['speed']['rows'])}\n\n{SPEED_END}{after}"
 
 
 def measure_all(*, quick: bool) -> Run:
@@ -152,5 +161,6 @@ def main(words: list[str]) -> int:
     for old in IMAGES.glob("bench-*.png"):
         old.unlink()
     DOCUMENT.write_text(markdown(run, draw(run, IMAGES, "images/")), encoding="utf-8")
-    print(f"written: {DOCUMENT.relative_to(ROOT)}, {ROWS.relative_to(ROOT)}", file=sys.stderr)
+    README.write_text(with_speed(README.read_text(encoding="utf-8"), run), encoding="utf-8")
+    print(f"written: {DOCUMENT.relative_to(ROOT)}, README.md's table, {ROWS.relative_to(ROOT)}", file=sys.stderr)
     return 0

@@ -288,6 +288,23 @@ def ratio_table(rows: Rows) -> str:
     return table(["ratio", *every, "geometric mean"], lines)
 
 
+def short_table(rows: Rows) -> str:
+    """For the README: danl, and of every package the fastest of its solvers that reaches the norm, in any form."""
+    every = names(rows)
+    lines = [["danl, 10 shards", *(_cell(row) for row in rows if row["solver"] == "danl")]]
+    for package in dict.fromkeys(peer.split()[0] for peer in PEERS):
+        own = [row for row in rows if row["solver"].startswith(package)]
+        best = [fastest(own, name, ("CSR", "dense")) for name in every]
+        lines.append([f"{package}, pooled", *(_named(row) for row in best)])
+    return table([f"to gradient norm {NORM:g}", *every], lines)
+
+
+def _named(row: Row | None) -> str:
+    if row is None:
+        return "not reached"
+    return f"{milliseconds(row['seconds'])} ({row['solver'].split()[-1]}, {row['given']})"
+
+
 def _cell(row: Row | None) -> str:
     if row is None:
         return "not tried"

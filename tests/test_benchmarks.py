@@ -415,6 +415,28 @@ def test_the_document_that_is_there_is_that_of_its_rows(tmp_path):
             assert (document.DOCUMENT.parent / path).exists()
 
 
+def test_the_table_of_the_readme_is_that_of_the_rows():
+    run = json.loads(document.ROWS.read_text(encoding="utf-8"))
+    readme = document.README.read_text(encoding="utf-8")
+    assert document.SPEED_BEGIN in readme
+    assert readme == document.with_speed(readme, run)
+
+
+def test_the_short_table_names_the_fastest_of_each_package(monkeypatch):
+    monkeypatch.setattr(speed, "PEERS", {"right one": newton, "right two": newton, "lost": never})
+    rows = [
+        made_up("a", "danl", "10 shards", 0.010),
+        made_up("a", "right one", "CSR", 0.030),
+        made_up("a", "right one", "dense", 0.020),
+        made_up("a", "right two", "CSR", 0.025),
+        made_up("a", "lost", "CSR", 0.001, norm=1e-8),
+    ]
+    danl_line, right, lost = speed.short_table(rows).splitlines()[2:]
+    assert danl_line == "| danl, 10 shards | 10.0 ms |"
+    assert right == "| right, pooled | 20.0 ms (one, dense) |"
+    assert lost == "| lost, pooled | not reached |"
+
+
 def test_a_part_shows_the_rows_it_reads(tmp_path, capsys):
     path = tmp_path / "rows.json"
     path.write_text(json.dumps({"rows": growth_rows()}))
