@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.kernels import Sandwich, Segments, rows_of
+from danl.kernels import Sandwich, Segments, rows_of, times, transposed_times
 from danl.local import LocalObjective, assembled, margins
 from danl.objectives import Array, LogarithmicLoss, second_blocks
 
@@ -57,22 +57,18 @@ class Block:
         made.data, made.indices, made.indptr = self.X.data, moved.astype(kind, copy=False), self.X.indptr
         return made
 
-    @cached_property
-    def transposed(self) -> Any:
-        return self.apart.T
-
     def own_margins(self, models: Array) -> Array:
         """X_i w_i of every row of worker i, with the workers' models (count, features)."""
         if self.count == 1:
-            return np.asarray(self.X @ models[0])
+            return times(self.X, models[0])
         if sparse.issparse(self.X):
-            return np.asarray(self.apart @ models.ravel())
+            return times(self.apart, models.ravel())
         return np.concatenate([own @ w for own, w in zip(self._each(self.X), models, strict=True)])
 
     def pulled_back(self, slopes: Array) -> Array:
         """X_i^T slopes_i of every worker, (count, features)."""
         if self.count == 1 or sparse.issparse(self.X):
-            return np.asarray(self.transposed @ slopes).reshape(self.count, self._n)
+            return transposed_times(self.apart, slopes).reshape(self.count, self._n)
         if self.count >= MANY:
             return np.asarray(np.add.reduceat(self.X * slopes[:, None], self.starts, axis=0))
         return np.stack([each @ own for own, each in zip(self._each(self.X), self._each(slopes), strict=True)])

@@ -16,6 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+try:  # what scipy's products end in; a small one spends as long on the way there
+    from scipy.sparse._sparsetools import csc_matvec as _csc_matvec
+    from scipy.sparse._sparsetools import csr_matvec as _csr_matvec
+except ImportError:  # not public: another scipy may have moved it
+    _csc_matvec = _csr_matvec = None
+
 Array = NDArray[np.float64]
 BLOCK_BYTES = 1 << 18
 """Bytes of a block of rows in a dense product: what stays in a core's own cache while it is used."""
@@ -54,6 +60,24 @@ class Sandwich:
         if "tabmat" in sys.modules or work > LARGE:
             return tabmat_sandwich(X)
         return lambda bend: scipy_sandwich(X, bend)
+
+
+def times(X: Any, w: Array) -> Array:
+    """X w of rows that are dense or CSR."""
+    if _csr_matvec is None or not sparse.issparse(X) or w.shape != X.shape[1:]:  # scipy says what is wrong
+        return np.asarray(X @ w)
+    product = np.zeros(X.shape[0])
+    _csr_matvec(*X.shape, X.indptr, X.indices, X.data, w, product)
+    return product
+
+
+def transposed_times(X: Any, slopes: Array) -> Array:
+    """X^T slopes of rows that are dense or CSR, whose transpose is CSC."""
+    if _csc_matvec is None or not sparse.issparse(X) or slopes.shape != X.shape[:1]:
+        return np.asarray(X.T @ slopes)
+    product = np.zeros(X.shape[1])
+    _csc_matvec(*X.shape[::-1], X.indptr, X.indices, X.data, slopes, product)
+    return product
 
 
 def tabmat_sandwich(X: Any) -> Callable[[Array], Array]:

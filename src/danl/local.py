@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, softmax
 
-from danl.kernels import Sandwich
+from danl.kernels import Sandwich, times
 from danl.layout import Layout
 from danl.objectives import Array, Logistic, Loss, outputs_of, second_blocks
 
@@ -165,7 +165,7 @@ class LocalObjective:
 def margins(X: Any, w: Array, layout: Layout) -> Array:
     """A w: (rows,), or (rows, outputs)."""
     if layout.size == layout.n_features:
-        return np.asarray(X @ w)
+        return times(X, w)
     rows = w.reshape(layout.n_outputs, layout.columns)
     z = X @ rows[:, : layout.n_features].T
     if layout.intercept:

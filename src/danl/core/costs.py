@@ -61,7 +61,7 @@ def _stacked_replies(received: Stacked) -> int:
         hessian = packed_size(d) if received.kind is HessianReply else 0
         return len(received) * 8 * (d + hessian + 1)
     assert received.regions is not None
-    sent = 8 * int((received.masks @ received.regions.sizes).sum())
+    sent = 8 * int(received.masks.sum(axis=0) @ received.regions.sizes)
     busy = int(np.count_nonzero(received.masks.any(axis=1))) if received.idle else len(received)
     return sent + busy * mask_bytes(received.masks[0]) + 8 * len(received)
 
