@@ -153,9 +153,9 @@ class Border:
             and self._same_masks(tasks, received)
             and received.losses.shape == (n,)
             and _sums_to_a_number(received.losses)
-            and (received.gradients is None) == (asked is LossReply)
-            and (received.gradients is None or received.gradients.shape == (n, d))
-            and (received.gradients is None or _sums_to_a_number(received.gradients))
+            and (received.of_all is None) == (asked is LossReply)
+            and (received.of_all is None or received.of_all.shape == (len(self.penalties), d))
+            and (received.of_all is None or _sums_to_a_number(received.of_all))
         )
 
     def _same_masks(self, tasks: Tasks, received: Stacked) -> bool:

@@ -56,8 +56,8 @@ def _stacked_tasks(tasks: Tasks) -> int:
 def _stacked_replies(received: Stacked) -> int:
     if not len(received):
         return 0
-    if received.masks is None or received.gradients is None:
-        d = 0 if received.gradients is None else received.gradients.shape[1]
+    if received.masks is None or received.of_all is None:
+        d = 0 if received.of_all is None else received.of_all.shape[1]
         hessian = packed_size(d) if received.kind is HessianReply else 0
         return len(received) * 8 * (d + hessian + 1)
     assert received.regions is not None
@@ -93,7 +93,7 @@ def _each_task(tasks: Tasks) -> IntArray | int:
 
 
 def _each_reply(received: Stacked) -> IntArray | int:
-    if received.masks is None or received.gradients is None or not len(received):
+    if received.masks is None or received.of_all is None or not len(received):
         return _stacked_replies(received) // max(len(received), 1)
     assert received.regions is not None
     busy = received.masks.any(axis=1) if received.idle else np.ones(len(received), dtype=bool)

@@ -37,8 +37,12 @@ class Memory:
 
     def refreshed(self, replies: Mapping[int, Reply], w: Array, stamp: int, regions: Regions) -> Memory:
         """Lines 17-18: replace what came back, computed at w, and keep the rest."""
-        if isinstance(replies, Stacked) and replies.gradients is not None:
-            return self._refreshed_together(replies, replies.gradients, w, stamp, regions)
+        if isinstance(replies, Stacked) and replies.of_all is not None:
+            trained = replies.trained(*self.stamps.shape)
+            if trained.all():
+                return Memory.fresh(replies.of_all, w, regions.n_regions, stamp)
+            fragments = np.where(regions.expand(trained), replies.of_all, self.fragments)
+            return self._with(fragments, np.where(trained, stamp, self.stamps), w, stamp)
         fragments, stamps = self.fragments.copy(), self.stamps.copy()
         for worker, reply in replies.items():
             if not isinstance(reply, GradientReply):
@@ -46,18 +50,6 @@ class Memory:
             kept = slice(None) if reply.mask is None else regions.coordinates(reply.mask)
             fragments[worker, kept] = reply.fragment
             stamps[worker, slice(None) if reply.mask is None else reply.mask] = stamp
-        return self._with(fragments, stamps, w, stamp)
-
-    def _refreshed_together(self, replies: Stacked, gradients: Array, w: Array, stamp: int, regions: Regions) -> Memory:
-        masks = None if replies.masks is None or replies.masks.all() else replies.masks  # None: everything
-        if len(replies) == len(self.fragments):
-            if masks is None:
-                return Memory.fresh(gradients, w, self.stamps.shape[1], stamp)
-            fragments = np.where(regions.expand(masks), gradients, self.fragments)
-            return self._with(fragments, np.where(masks, stamp, self.stamps), w, stamp)
-        rows, fragments, stamps = replies.workers, self.fragments.copy(), self.stamps.copy()
-        fragments[rows] = gradients if masks is None else np.where(regions.expand(masks), gradients, fragments[rows])
-        stamps[rows] = stamp if masks is None else np.where(masks, stamp, stamps[rows])
         return self._with(fragments, stamps, w, stamp)
 
     def _with(self, fragments: Array, stamps: IntArray, w: Array, stamp: int) -> Memory:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -86,8 +87,9 @@ class Stacked(Mapping[int, Reply]):
         Who; in increasing order.
     losses : float array, (n,)
         Their losses.
-    gradients : float array, (n, d), optional
-        Their gradients; what a mask leaves out is there and does not count.
+    of_all : float array, (N, d), optional
+        The gradients of all N workers by their numbers, who answered or not; what belongs to the others, or what a mask
+        leaves out, is there and does not count.
     masks : bool array, (n, Q), optional
         The regions that count.
     regions : Regions, optional
@@ -105,7 +107,7 @@ class Stacked(Mapping[int, Reply]):
         exchange: int,
         workers: IntArray,
         losses: Array,
-        gradients: Array | None = None,
+        of_all: Array | None = None,
         masks: Mask | None = None,
         regions: Regions | None = None,
         *,
@@ -114,14 +116,20 @@ class Stacked(Mapping[int, Reply]):
     ) -> None:
         self.idle, self.hessian_of = idle, hessian_of
         self.kind, self.exchange, self.workers, self.losses = kind, exchange, workers, losses
-        self.gradients, self.masks, self.regions = gradients, masks, regions
+        self.of_all, self.masks, self.regions = of_all, masks, regions
+
+    @cached_property
+    def gradients(self) -> Array:
+        """The gradients of those who answered, (n, d)."""
+        assert self.of_all is not None, "these told their losses alone"
+        return self.of_all if len(self.workers) == len(self.of_all) else self.of_all[self.workers]
 
     def __getitem__(self, worker: int) -> Reply:
         row = row_of(self.workers, worker)
         loss = float(self.losses[row])
-        if self.gradients is None:
+        if self.of_all is None:
             return LossReply(worker, self.exchange, loss)
-        gradient = self.gradients[row]
+        gradient = self.of_all[worker]
         if self.kind is HessianReply:
             packed = None if self.hessian_of is None else self.hessian_of(worker)
             return HessianReply(worker, self.exchange, gradient, packed, loss)
@@ -141,10 +149,10 @@ class Stacked(Mapping[int, Reply]):
 
     def trained(self, n_workers: int, n_regions: int) -> Mask:
         """Which (worker, region) pairs sent something to learn from, (N, Q)."""
-        if self.gradients is not None and self.masks is not None and len(self.workers) == n_workers:
+        if self.of_all is not None and self.masks is not None and len(self.workers) == n_workers:
             return self.masks
         pairs = np.zeros((n_workers, n_regions), dtype=bool)
-        if self.gradients is not None:
+        if self.of_all is not None:
             pairs[self.workers] = True if self.masks is None else self.masks
         return pairs
 

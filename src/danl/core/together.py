@@ -67,7 +67,7 @@ class Together:
                     exchange,
                     workers,
                     self._rows(losses, workers),
-                    self._rows(gradients, workers),
+                    gradients,
                     hessian_of=partial(self._own_hessian, w, rows),
                 )
                 return Replies(stacked, add_up=partial(self._add_up, w, rows))
@@ -83,8 +83,7 @@ class Together:
             pruned = np.zeros((self.batch.n_workers, self.batch.layout.size), dtype=bool)
             pruned[workers] = self._regions.expand(masks)
         losses, gradients = self.batch.losses_and_gradients(task.w, pruned)
-        losses, gradients = self._rows(losses, workers), self._rows(gradients, workers)
-        idle = tasks.idle is not None
+        losses, idle = self._rows(losses, workers), tasks.idle is not None
         return Replies(
             Stacked(GradientReply, task.exchange, workers, losses, gradients, masks, self._regions, idle=idle)
         )
