@@ -63,7 +63,7 @@ class Terms:
         """d, the length of w: one for every feature and output, and one for every intercept."""
         return self.layout.size
 
-    @property
+    @cached_property
     def rows(self) -> Array:
         """m_i: rows of each worker."""
         return np.array([facts.rows for facts in self.facts])

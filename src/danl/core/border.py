@@ -18,6 +18,7 @@ A worker that lies plausibly is not found here. `Guards` limits what one worker 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -152,10 +153,9 @@ class Border:
             and received.idle == (tasks.idle is not None)
             and self._same_masks(tasks, received)
             and received.losses.shape == (n,)
-            and _sums_to_a_number(received.losses)
             and (received.of_all is None) == (asked is LossReply)
             and (received.of_all is None or received.of_all.shape == (len(self.penalties), d))
-            and (received.of_all is None or _sums_to_a_number(received.of_all))
+            and _sum_to_numbers(received.losses, received.of_all)
         )
 
     def _same_masks(self, tasks: Tasks, received: Stacked) -> bool:
@@ -301,10 +301,10 @@ def _is_definite(packed: Array, d: int, shift: Array) -> bool:
     return int(dpptrf(d, shifted, lower=1, overwrite_ap=1)[1]) == 0
 
 
-def _sums_to_a_number(array: Array) -> bool:
-    """Whether the sum is finite: then all of it is. Where it is not, sums of finite numbers may have overflowed."""
+def _sum_to_numbers(*arrays: Array | None) -> bool:
+    """Whether the sums are finite: then all of it is. Where one is not, finite numbers may have overflowed."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(array.sum()))
+        return all(array is None or math.isfinite(array.sum()) for array in arrays)
 
 
 def _vector_fault(name: str, vector: object, length: int, excused: bool) -> str | None:

@@ -110,6 +110,8 @@ class Local:
 
     def _absent(self, number: int) -> set[int]:
         """Who misses exchange `number`: the same whether the run came here in one go or was taken up again."""
+        if not self._away and not self._dropout:
+            return set()
         absent = {
             worker
             for worker, (first, last) in self._away.items()
