@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from danl.callbacks.base import Callback
 from danl.warn import warn
 
-LONGEST_REASON = 200
-"""Characters of an error that are told."""
+HEAD, TAIL = 190, 60
+"""Characters of an error that are told: of its beginning and of its end, where libraries say the cause."""
 
 
 class Logger(Callback):
@@ -29,5 +29,6 @@ class Logger(Callback):
 
 
 def reason_of(error: Exception) -> str:
-    """The first line of an error, not too long, or its name where it has none."""
-    return str(error).strip().partition("\n")[0][:LONGEST_REASON] or type(error).__name__
+    """An error as one line, not too long, or its name where it says nothing."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= HEAD + TAIL else f"{said[:HEAD]} ... {said[-TAIL:]}"

@@ -8,9 +8,11 @@ store that fails ends the logging, not the run.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -135,6 +137,12 @@ class MLflow(Logger):
                 self._client.set_tag(self.run_id, "danl.notes", "\n".join(result.notes))
             self._client.set_terminated(self.run_id, "FAILED" if result is None else ENDINGS[result.status])
 
+    @contextmanager
+    def _sending(self, when: str) -> Iterator[None]:
+        """As a warning of one line, without the pages that MLflow logs of an error of its database."""
+        with super()._sending(when), _quiet():
+            yield
+
     def _send(self) -> None:
         waiting, self._waiting, self._sent = self._waiting, [], time.monotonic()
         for first in range(0, len(waiting), MOST_METRICS):
@@ -152,3 +160,14 @@ class MLflow(Logger):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end(None)  # a run that is still open was left by an error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("mlflow")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

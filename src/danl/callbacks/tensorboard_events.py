@@ -94,15 +94,23 @@ class TensorBoard(Logger):
             return
         if self._lost:
             with suppress(Exception):  # it is told already
-                self._events.close()
+                self._close()
         else:
             from tensorboardX.summary import text
 
             told = "error" if result is None else "\n\n".join([result.status, *result.notes])
             with self._sending("at the end"):
                 self._write(text("status", told), 0 if result is None else result.n_rounds)
-                self._events.close()
-        self._events = None
+                self._close()
+
+    def _close(self) -> None:
+        events, self._events = self._events, None
+        try:
+            events.close()
+        except Exception:
+            with suppress(Exception):
+                events._py_recordio_writer.close()  # its file is left open where flushing fails
+            raise
 
     def _write(self, summary: Any, step: int) -> None:
         from tensorboardX.proto.event_pb2 import Event
