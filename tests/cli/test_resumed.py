@@ -176,3 +176,14 @@ def test_the_line_counts_the_bytes_of_the_whole_run(parts):
     line = LiveRun(terminal(), "danl", 9)
     history = parts(callback=line).history
     assert human_bytes(history.total_bytes()[-1]) in line.line(history[-1], 100)
+
+
+def test_pieces_without_a_trace_have_no_masks(parts, monkeypatch):
+    """A page that fetches many rows piece by piece: the first ones are of the part that left no trace."""
+    monkeypatch.setattr("danl.report.live.MOST_ROWS", 3)
+    trace = danl.Trace()
+    page = LivePage(trace, {})
+    parts(callback=page, trace=trace)
+    pieces = [page.rows_after(after)["run"]["masks"] for after in (0, 3, 6, 9, 10)]
+    assert pieces[:2] == [None, None]
+    assert [numbers(piece["exchange"]) for piece in pieces[2:]] == [[7, 8], [9], []]
