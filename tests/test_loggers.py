@@ -395,3 +395,12 @@ def test_a_store_is_refused_before_anything_is_computed(capsys, store, monkeypat
     ended = run(capsys, "fit", "a1a", "--mlflow", "nonsense://x")
     assert (ended.status, ended.out) == (2, "")
     assert "MLflow cannot use it" in ended.err
+
+
+@needs("mlflow")
+def test_sites_are_not_asked_where_the_store_cannot_be_used(capsys, store, monkeypatch):
+    pytest.importorskip("flwr")
+    monkeypatch.setattr("danl.cli.fit.fit_on_sites", lambda *arguments, **options: pytest.fail("it ran"))
+    ended = run(capsys, "fit", "a1a", "--engine", "flower:sites=2", "--mlflow", "nonsense://x")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith("connecting to nonsense://x\nerror: ")

@@ -75,6 +75,7 @@ def fit(
             raise InputError("--checkpoint and --resume: are not for --engine flower; leave them out")
         if serve:
             raise InputError("--serve: is not for --engine flower; leave it out, and use danl report at the end")
+        connect(loggers, console())
         run = fit_on_sites(
             options, method, reference=reference, live=live, loggers=loggers, out=out, force=force, as_json=as_json
         )

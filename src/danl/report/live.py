@@ -86,7 +86,7 @@ class LivePage:
         end = min(after + MOST_ROWS, count)
         known = 0 if run.trace is None else len(run.trace)
         missing = count - known  # of a run that went on, and whose first part left no trace
-        has_masks = 0 < known and missing < end and run.trace is not None and int(run.trace.exchanges[0]) == missing
+        has_masks = known > 0 and missing < end and run.trace is not None and int(run.trace.exchanges[0]) == missing
         return {
             "done": done,
             "more": end < count,
