@@ -206,3 +206,22 @@ def test_settings_as_texts():
     assert (texts["method"], texts["method_options.batch_size"], texts["workers"]) == ("gd", "None", "300")
     assert len(texts["rows"]) == LONGEST
     assert texts["rows"].endswith("...")
+
+
+# A run that goes on.
+
+
+def test_a_run_that_goes_on_hands_its_rows_over_before_the_first_exchange(tmp_path):
+    class Resumed(Noted):
+        def resumed(self, earlier):
+            self._note(("resumed", [row.exchange for row in earlier]))
+            earlier.append(earlier[0])  # a copy: nobody else's rows
+
+    danl.solve(random_problem(), method="gd", max_rounds=3, tol=0.0, checkpoint=tmp_path, callback=Resumed())
+    one, other = Resumed(), Resumed()
+    result = danl.solve(random_problem(), method="gd", max_rounds=5, tol=0.0, resume=tmp_path, callback=[one, other])
+    assert one.told == other.told == ["begin", ("resumed", [0, 1, 2, 3]), 4, 5, "end"]
+    assert len(result.history) == 6
+    fresh = Resumed()
+    danl.solve(random_problem(), method="gd", max_rounds=1, tol=0.0, callback=fresh)
+    assert fresh.told == ["begin", 0, 1, "end"]

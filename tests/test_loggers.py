@@ -1,11 +1,17 @@
 """MLflow and TensorBoard: what is in their files is what is in the history. No network: the stores are files."""
 
+import contextlib
+import errno
 import os
+import socket
+import sqlite3
 import struct
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +19,7 @@ import pytest
 import danl
 from danl.callbacks import MLflow, StopWhen, TensorBoard
 from danl.callbacks.series import numbers_of
+from danl.cli.display import LiveRun
 from tests.cli.shell import run
 from tests.problems import random_problem
 
@@ -136,10 +143,15 @@ def test_nothing_is_reported_to_anybody(tmp_path):
 
 
 def events(folder):
-    """The events of a folder's one file: TFRecords are a length, its checksum, the bytes, their checksum."""
+    """The events of a folder's one file."""
+    (path,) = folder.glob("events.out.tfevents.*")
+    return events_of(path)
+
+
+def events_of(path):
+    """The events of a file: TFRecords are a length, its checksum, the bytes, their checksum."""
     from tensorboardX.proto.event_pb2 import Event
 
-    (path,) = folder.glob("events.out.tfevents.*")
     data, place, found = path.read_bytes(), 0, []
     while place < len(data):
         (length,) = struct.unpack_from("<Q", data, place)
@@ -189,6 +201,144 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         TensorBoard(tmp_path / "file" / "runs").connect()
     with pytest.raises(danl.InputError, match="logdir=3: must be the path of a folder"):
         TensorBoard(3)
+
+
+# A logger that fails.
+
+
+class Breaks:
+    """A callback that does something to the store in the middle of a run."""
+
+    def __init__(self, what, exchange=3):
+        self.what, self.exchange = what, exchange
+
+    def __call__(self, row):
+        if row.exchange == self.exchange:
+            self.what()
+
+
+def lose_the_metrics():
+    with contextlib.closing(sqlite3.connect("mlflow.db")) as database:
+        for table in ("metrics", "latest_metrics"):
+            database.execute(f"DROP TABLE {table}")
+        database.commit()
+
+
+@needs("mlflow")
+def test_a_store_that_fails_in_the_middle_ends_the_logging_and_not_the_run(store, monkeypatch):
+    monkeypatch.setattr("danl.callbacks.mlflow_run.SEND_EVERY", 0.0)
+    logger = MLflow(tracking_uri=store)
+    with pytest.warns(danl.DanlWarning) as warned:
+        result = danl.solve(random_problem(), **RUN, callback=[logger, Breaks(lose_the_metrics)])
+    assert (result.status, len(result.history)) == ("max_rounds", 9)
+    (told,) = [str(each.message) for each in warned]
+    assert told.startswith("MLflow: logging ended at exchange 4 (")
+    assert told.endswith("; the run goes on without it")
+    assert "\n" not in told
+    assert "no such table" in told
+
+
+@needs("mlflow")
+def test_a_store_that_fails_between_two_runs_does_not_end_the_second(store):
+    logger = MLflow(tracking_uri=store)
+    danl.solve(random_problem(), **RUN, callback=logger)
+    with contextlib.closing(sqlite3.connect("mlflow.db")) as database:
+        database.execute("DROP TABLE runs")
+        database.commit()
+    with pytest.warns(danl.DanlWarning, match="MLflow: logging ended before the first exchange"):
+        result = danl.solve(random_problem(), **RUN, callback=logger)
+    assert (len(result.history), logger.run_id) == (9, None)
+
+
+@needs("mlflow")
+def test_a_fit_whose_store_fails_is_written_and_says_so_in_a_line(capsys, store, tmp_path, monkeypatch):
+    monkeypatch.setattr("danl.callbacks.mlflow_run.SEND_EVERY", 0.0)
+    show = LiveRun.__call__
+
+    def breaks(self, row):
+        show(self, row)
+        Breaks(lose_the_metrics)(row)
+
+    monkeypatch.setattr(LiveRun, "__call__", breaks)
+    ended = run(capsys, "fit", "a1a", "--rounds", "6", "--mlflow", store, "--out", tmp_path / "run", "--json")
+    assert (ended.status, ended.json["exchanges"]) == (0, 7)
+    assert len(danl.History.read_csv(tmp_path / "run" / "history.csv")) == 7
+    assert ended.err.startswith(f"connecting to {store}\n")
+    assert [
+        line for line in ended.err.splitlines() if line.startswith("warning: MLflow: logging ended at exchange 3 (")
+    ]
+    assert "Traceback" not in ended.err
+    assert len(ended.err.splitlines()) < 20
+
+
+@needs("mlflow")
+@pytest.mark.timeout(120)
+def test_a_server_that_is_not_there_is_told_soon(tmp_path):
+    """MLflow alone asks for four minutes."""
+    with socket.socket() as taken:  # bound, and nobody listens: connections are refused
+        taken.bind(("127.0.0.1", 0))
+        uri = f"http://name:secret@127.0.0.1:{taken.getsockname()[1]}"
+        hidden = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+        begun = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "danl", "fit", "a1a", "--mlflow", uri],
+            cwd=tmp_path, env=hidden, capture_output=True, text=True, timeout=100, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert time.monotonic() - begun < 60
+    assert done.stderr.startswith(f"connecting to {uri.replace('name:secret@', '')}\n")
+    assert "MLflow cannot use it" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@needs("mlflow")
+def test_what_the_environment_says_of_mlflow_stays(store, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", raising=False)
+    MLflow(tracking_uri=store).connect()
+    found = os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"], os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"]
+    assert found == ("77", "2")
+
+
+@needs("tensorboardX")
+@pytest.mark.parametrize("fails_in", ["write_event", "flush", "close"])
+def test_a_disk_that_is_full_ends_the_events_and_not_the_run(tmp_path, monkeypatch, fails_in):
+    from tensorboardX.event_file_writer import EventsWriter
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("danl.callbacks.tensorboard_events.FLUSH_EVERY", 0.0)
+    fills = Breaks(lambda: monkeypatch.setattr(EventsWriter, fails_in, full))
+    with pytest.warns(danl.DanlWarning) as warned:
+        result = danl.solve(random_problem(), **RUN, callback=[TensorBoard(tmp_path), fills])
+    assert len(result.history) == 9
+    (told,) = [str(each.message) for each in warned]
+    when = "at the end" if fails_in == "close" else "at exchange 4"
+    assert told == f"TensorBoard: logging ended {when} ([Errno 28] No space left on device); the run goes on without it"
+
+
+@needs("tensorboardX")
+def test_runs_of_the_same_second_have_events_of_their_own(tmp_path, monkeypatch):
+    """tensorboardX names a file by the second and the host."""
+    from tensorboardX import event_file_writer
+
+    monkeypatch.setattr(event_file_writer, "time", SimpleNamespace(time=lambda: 1_700_000_000.0))
+    for _ in range(3):
+        danl.solve(random_problem(), **RUN, callback=TensorBoard(tmp_path))
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 3
+    for path in files:
+        assert len(scalars(events_of(path), "objective")) == 9
+
+
+@needs("tensorboardX")
+def test_events_are_there_while_the_run_goes(tmp_path, monkeypatch):
+    monkeypatch.setattr("danl.callbacks.tensorboard_events.FLUSH_EVERY", 0.0)
+    seen = []
+    look = Breaks(lambda: seen.extend(scalars(events(tmp_path), "objective")))
+    danl.solve(random_problem(), **RUN, callback=[TensorBoard(tmp_path), look])
+    assert [step for step, _ in seen] == [0, 1, 2, 3]
 
 
 # Without them, and on the command line.
@@ -245,3 +395,12 @@ def test_a_store_is_refused_before_anything_is_computed(capsys, store, monkeypat
     ended = run(capsys, "fit", "a1a", "--mlflow", "nonsense://x")
     assert (ended.status, ended.out) == (2, "")
     assert "MLflow cannot use it" in ended.err
+
+
+@needs("mlflow")
+def test_sites_are_not_asked_where_the_store_cannot_be_used(capsys, store, monkeypatch):
+    pytest.importorskip("flwr")
+    monkeypatch.setattr("danl.cli.fit.fit_on_sites", lambda *arguments, **options: pytest.fail("it ran"))
+    ended = run(capsys, "fit", "a1a", "--engine", "flower:sites=2", "--mlflow", "nonsense://x")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith("connecting to nonsense://x\nerror: ")

@@ -319,3 +319,57 @@ def test_the_first_exchanges_are_a_trace_of_their_own():
     assert np.array_equal(first.trained, trace.trained[:3])
     assert np.array_equal(first.bytes_up, trace.bytes_up[:3])
     assert (first.n_workers, first.n_regions) == (trace.n_workers, trace.n_regions)
+
+
+# Two parts of a run as one.
+
+
+def parts(tmp_path, stopped_at=4):
+    """The traces of a run's first part, of its second, and of the whole run in one go."""
+    first = traced(policy="coverage:psi=2", max_rounds=stopped_at, checkpoint=tmp_path)[1]
+    second = traced(policy="coverage:psi=2", resume=tmp_path)[1]
+    return first, second, traced(policy="coverage:psi=2")[1]
+
+
+def same(one, other):
+    for name in ("exchanges", "asked", "trained", "bytes_up", "bytes_down", "simulated_seconds"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def test_two_parts_are_the_whole(tmp_path):
+    first, second, whole = parts(tmp_path)
+    second.go_on_from(first, 5)
+    same(second, whole)
+    second.save(tmp_path / "workers.npz")
+    same(danl.Trace.read(tmp_path / "workers.npz"), whole)
+
+
+def test_what_lies_beyond_where_the_run_went_on_is_cut(tmp_path):
+    _, second, whole = parts(tmp_path)
+    second.go_on_from(whole.first(9), 5)
+    same(second, whole)
+
+
+def test_a_run_that_went_no_further_keeps_its_first_part(tmp_path):
+    first = parts(tmp_path)[0]
+    nothing = danl.Trace()
+    nothing.begin(4, 3)
+    nothing.go_on_from(first, 3)
+    same(nothing, first.first(3))
+
+
+def test_a_trace_of_the_newest_alone_stays_one(tmp_path):
+    whole, newest = parts(tmp_path)[2], danl.Trace(newest=2)
+    newest.begin(4, 3)
+    newest.go_on_from(whole, 6)
+    assert newest.exchanges.tolist() == [4, 5]
+
+
+def test_parts_that_do_not_fit_are_refused_and_nothing_is_changed(tmp_path):
+    first, second, whole = parts(tmp_path)
+    other = danl.Trace()
+    other.begin(5, 3)
+    for earlier, exchange in ((first.first(3), 5), (first, 6), (danl.Trace(), 5), (other, 5), (whole, 4), (second, 5)):
+        with pytest.raises(danl.InputError, match=r"^earlier=Trace\(.*: must have "):
+            second.go_on_from(earlier, exchange)
+    np.testing.assert_array_equal(second.trained, whole.trained[5:])

@@ -129,7 +129,7 @@ def solve(
             trace.begin(problem.n_workers, run.setup.regions.n_regions)
             run = replace(run, trace=trace)
         if callbacks:
-            callbacks.begin(settings_of(run, made_engine))
+            callbacks.begin(settings_of(run, made_engine), None if carried is None else carried["history"])
         result = replace(go_through(run, made_engine, callbacks if callbacks else None, keeper, carried), start=start)
     except BaseException:
         callbacks.end(None)
@@ -197,7 +197,7 @@ def _prepare(
     d = problem.n_coefficients
     made_method = make_method(method)
     made_regions = problem.layout.regions(regions)
-    made_policy = make_policy(policy)
+    made_policy = make_policy(policy, profiles)
     setting = Setting(
         n_workers=problem.n_workers,
         region_sizes=made_regions.sizes,

@@ -68,7 +68,8 @@ class Trace:
     Attributes
     ----------
     exchanges : int array, (T,)
-        Their numbers in the history; a run that was taken up again begins with the one it went on from.
+        Their numbers in the history; a run that was taken up again begins with the one it went on from, unless the
+        trace of its first part was put before (`go_on_from`).
     asked : int8 array, (T, N)
         0: not asked, 1: asked and answered, 2: asked and did not answer.
     trained : bool array, (T, N, Q)
@@ -159,6 +160,33 @@ class Trace:
         trace._n_workers, trace._n_regions = self._n_workers, self._n_regions
         trace._kept = deque(list(self._kept.copy())[:count])  # one step, between two exchanges
         return trace
+
+    def go_on_from(self, earlier: Trace, exchange: int) -> None:
+        """Put what an earlier trace knows of the exchanges before `exchange` in front of this one.
+
+        For a run that was taken up again after so many exchanges: with the trace of its first part the whole is one.
+        What the earlier one has from `exchange` on is left out, as the run does it again.
+
+        Parameters
+        ----------
+        earlier : Trace
+            Of as many workers and regions, with every exchange from its first one up to `exchange` - 1.
+        exchange : int
+            The number of the first exchange of this trace, or of the one that would come first.
+
+        """
+        if (earlier.n_workers, earlier.n_regions) != (self._n_workers, self._n_regions):
+            raise InputError(
+                f"earlier={earlier!r}: must have {self._n_workers} workers and {self._n_regions} regions, as this one"
+            )
+        before = [kept for kept in earlier._kept if kept.exchange < exchange]
+        numbers = [kept.exchange for kept in (*before, *self._kept)]
+        if not before or before[-1].exchange != exchange - 1 or numbers != list(range(numbers[0], numbers[-1] + 1)):
+            raise InputError(
+                f"earlier={earlier!r}: must have the exchanges up to {exchange - 1} without a gap, "
+                f"and this one those from {exchange} on"
+            )
+        self._kept = deque([*before, *self._kept], maxlen=self._kept.maxlen)
 
     def save(self, path: str | Path) -> None:
         """Write an npz without pickled objects, whole or not at all."""

@@ -413,3 +413,43 @@ def test_live_line_fits_the_terminal(width, gap, label):
     assert line.startswith(label[:5])
     for part in ("round  9999/10000", "coverage 3-10", " MB", " s", "gap 1.50e-300" if gap > 0 else "|grad| "):
         assert part in line
+
+
+# --- what belongs together ---
+
+
+def test_a_port_without_serve_is_refused(capsys):
+    ended = run(capsys, "fit", "a1a", "--serve-port", "9000")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err == "error: --serve-port=9000: is the port of --serve, which is not given; add --serve\n"
+
+
+def test_one_of_a_kind_is_singular(capsys):
+    ended = run(capsys, "fit", "a1a", "--workers", "1", "--regions", "1", "--rounds", "1")
+    assert ended.err.startswith("a1a: 1 worker (iid), 1 region, full, logistic, lambda 0.0001\n")
+
+
+def test_the_page_of_the_run_that_is_replaced_goes_with_it(capsys, tmp_path):
+    pytest.importorskip("plotly")
+    words = ("fit", "a1a", "--rounds", "2", "--out", tmp_path / "run")
+    run(capsys, *words)
+    run(capsys, "report", tmp_path / "run")
+    page = tmp_path / "run" / "report.html"
+    assert page.is_file()
+    ended = run(capsys, *words, "--force")
+    assert not page.exists()
+    assert f"removed {page}, made of the run that was there; danl report makes a new one\n" in ended.err
+    page.write_text("<title>my own</title>")
+    assert "removed" not in run(capsys, *words, "--force").err
+    assert page.read_text() == "<title>my own</title>"
+
+
+def test_the_page_of_a_comparison_that_is_replaced_goes_with_it(capsys, tmp_path):
+    pytest.importorskip("plotly")
+    words = ("compare", "a1a", "--methods", "gd,newton", "--rounds", "2", "--out", tmp_path)
+    run(capsys, *words)
+    run(capsys, "report", tmp_path)
+    run(capsys, "report", tmp_path / "gd")
+    ended = run(capsys, *words, "--force")
+    assert ended.err.count("removed ") == 2
+    assert not list(tmp_path.rglob("report.html"))

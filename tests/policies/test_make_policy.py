@@ -96,8 +96,16 @@ def test_a_schedule_from_a_file(tmp_path, monkeypatch, cycle):
         ),
         (
             "resource-aware:deadline=1",
-            "policy='resource-aware:deadline=1': must be made in Python, as it needs a profile of every "
-            "worker; write danl.policies.ResourceAware(profiles, deadline)",
+            "policy='resource-aware:deadline=1': must be given with a profile of every worker; "
+            "add --profiles FILE, or in Python danl.solve(..., profiles=profiles)",
+        ),
+        (
+            "resource-aware",
+            "policy='resource-aware': must be resource-aware with deadline; try 'resource-aware:deadline=0.1'",
+        ),
+        (
+            "resource-aware:speed=1",
+            "policy='resource-aware:speed=1': must be resource-aware with options among deadline; 'speed' is unknown",
         ),
         (
             3,

@@ -1,11 +1,13 @@
 """What a callback is, and several of them as one.
 
     begin(settings)     before the first exchange: what the run was asked to do, as in `Result.settings`
+    resumed(earlier)    then, where the run goes on from a checkpoint: the rows it has already
     callback(row)       after every exchange; True (`danl.STOP`) ends the run with status "stopped"
     end(result)         after the last one; None where the run ended with an error
 
-Any function of a row is one: `begin` and `end` are called where they are there. All callbacks of a run are called after
-every exchange, also when an earlier one has said that the run is to end. An error of a callback is the run's.
+Any function of a row is one: `begin`, `resumed` and `end` are called where they are there. All callbacks of a run are
+called after every exchange, also when an earlier one has said that the run is to end. An error of a callback is the
+run's.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from danl.errors import bad_argument
-from danl.history import Row
+from danl.history import History, Row
 from danl.result import Result
 
 STOP = True
@@ -30,6 +32,9 @@ class Callback:
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Before the first exchange."""
+
+    def resumed(self, earlier: History) -> None:
+        """After `begin`, where the run goes on from a checkpoint: the rows it has, for which it is not called."""
 
     def __call__(self, row: Row) -> bool | None:
         """After every exchange; True ends the run."""
@@ -55,11 +60,13 @@ class Callbacks:
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def begin(self, settings: Mapping[str, Any]) -> None:
+    def begin(self, settings: Mapping[str, Any], earlier: History | None = None) -> None:
         for each in self._all:
             self._begun.append(each)  # before, so that what has begun in part is ended
             if hasattr(each, "begin"):
                 each.begin(settings)
+            if earlier is not None and hasattr(each, "resumed"):
+                each.resumed(History(earlier))  # a copy each: the run goes on with its own
 
     def __call__(self, row: Row) -> bool:
         """Whether one of them says that the run is to end."""

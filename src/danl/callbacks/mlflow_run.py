@@ -1,20 +1,23 @@
 """A run in MLflow: settings as parameters, a metric series for every column of the history, the ending as tags.
 
 Rows are sent together, once a second at most, so that a run does not wait for the store after every exchange. MLflow
-reports its own use to its makers when it is imported; danl turns that off unless MLFLOW_DISABLE_TELEMETRY is set.
+reports its own use to its makers when it is imported; danl turns that off unless MLFLOW_DISABLE_TELEMETRY is set. A
+store that fails ends the logging, not the run.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from danl._version import __version__
-from danl.callbacks.base import Callback
+from danl.callbacks.giving_up import Logger, reason_of
 from danl.callbacks.series import numbers_of, texts_of
 from danl.errors import InputError, bad_argument
 from danl.history import Row
@@ -24,6 +27,12 @@ SEND_EVERY = 1.0
 """Seconds between two batches of metrics."""
 MOST_METRICS = 1000
 """What MLflow takes in one batch."""
+ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
+"""Set where they are not: else MLflow tries a server that is not there for four minutes."""
 ENDINGS = {
     "converged": "FINISHED",
     "max_rounds": "FINISHED",
@@ -35,7 +44,7 @@ ENDINGS = {
 """What MLflow calls the ways a run can end."""
 
 
-class MLflow(Callback):
+class MLflow(Logger):
     """Logs every run it is a callback of as a run of an MLflow experiment.
 
     Parameters
@@ -50,9 +59,11 @@ class MLflow(Callback):
     Attributes
     ----------
     run_id : str or None
-        MLflow's number of the newest run.
+        MLflow's number of the newest run; None where the store failed before there was one.
 
     """
+
+    _name = "MLflow"
 
     def __init__(
         self, experiment: str = "danl", *, tracking_uri: str | None = None, run_name: str | None = None
@@ -74,7 +85,8 @@ class MLflow(Callback):
         """Open the store and find or make the experiment, before anything is computed."""
         if self._client is not None:
             return
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
         from mlflow import MlflowClient
 
         try:
@@ -82,9 +94,8 @@ class MLflow(Callback):
             found = client.get_experiment_by_name(self.experiment)
             self._experiment_id = client.create_experiment(self.experiment) if found is None else found.experiment_id
         except Exception as error:  # MLflow's own, or that of whatever database or server is behind it
-            reason = str(error).strip().partition("\n")[0][:200]
             raise InputError(
-                f"tracking_uri={self.tracking_uri!r}: MLflow cannot use it ({reason}); "
+                f"tracking_uri={self.tracking_uri!r}: MLflow cannot use it ({reason_of(error)}); "
                 "give the address of a server, or sqlite:///mlflow.db for a file here"
             ) from None
         self._client = client
@@ -95,32 +106,42 @@ class MLflow(Callback):
         from mlflow.entities import Param
 
         texts = texts_of(settings)
-        run = self._client.create_run(self._experiment_id, run_name=self.run_name or texts.get("method"))
-        self.run_id, self._open, self._waiting, self._sent = str(run.info.run_id), True, [], time.monotonic()
-        self._client.log_batch(self.run_id, params=[Param(name, text) for name, text in texts.items()])
-        self._client.set_tag(self.run_id, "danl.version", __version__)
+        self.run_id, self._lost, self._open, self._waiting, self._sent = None, False, True, [], time.monotonic()
+        with self._sending("before the first exchange"):
+            run = self._client.create_run(self._experiment_id, run_name=self.run_name or texts.get("method"))
+            self.run_id = str(run.info.run_id)
+            self._client.log_batch(self.run_id, params=[Param(name, text) for name, text in texts.items()])
+            self._client.set_tag(self.run_id, "danl.version", __version__)
 
     def __call__(self, row: Row) -> None:
         """Note the row; send what is there once a second."""
         from mlflow.entities import Metric
 
+        if self._lost:
+            return
         now = int(1000 * time.time())
         self._waiting += [Metric(name, value, now, row.exchange) for name, value in numbers_of(row).items()]
         if time.monotonic() - self._sent >= SEND_EVERY:
-            self._send()
+            with self._sending(f"at exchange {row.exchange}"):
+                self._send()
 
     def end(self, result: Result | None) -> None:
         """Send what is left, and how it ended."""
-        if not self._open:
+        is_open, self._open = self._open, False
+        if not is_open or self._lost:
             return
-        self._open = False
-        try:
+        with self._sending("at the end"):
             self._send()
             self._client.set_tag(self.run_id, "danl.status", "error" if result is None else result.status)
             if result is not None and result.notes:
                 self._client.set_tag(self.run_id, "danl.notes", "\n".join(result.notes))
-        finally:
             self._client.set_terminated(self.run_id, "FAILED" if result is None else ENDINGS[result.status])
+
+    @contextmanager
+    def _sending(self, when: str) -> Iterator[None]:
+        """As a warning of one line, without the pages that MLflow logs of an error of its database."""
+        with super()._sending(when), _quiet():
+            yield
 
     def _send(self) -> None:
         waiting, self._waiting, self._sent = self._waiting, [], time.monotonic()
@@ -139,3 +160,14 @@ class MLflow(Callback):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end(None)  # a run that is still open was left by an error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("mlflow")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

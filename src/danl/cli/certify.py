@@ -27,7 +27,7 @@ def certify(
     screen = console()
     job = options.job(method)
     reference = options.reference(job, screen)
-    result = options.solve(job, method, reference, screen)
+    result = options.solve(job, method, screen, reference=reference)
     if result.status == "interrupted":  # half a run would be certified for what it did not do
         raise KeyboardInterrupt
     certificate = certify_run(job.problem, result, reference=reference)

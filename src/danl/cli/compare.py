@@ -11,7 +11,7 @@ from danl.atomic import write_json
 from danl.cli.display import comparison_table, console
 from danl.cli.fit import EXIT, run_report
 from danl.cli.options import OUTPUT, RUN, Force, Json, Out, ReferenceFlag, RunOptions, option, shares_options
-from danl.cli.output import check_out, describe, write_run
+from danl.cli.output import asked, check_out, describe, remove_page, write_run
 from danl.errors import InputError, bad_argument
 from danl.figures import plot_histories
 from danl.gallery import plot_gallery
@@ -54,18 +54,21 @@ def compare(
     traces = {label: Trace() for label in labels}
     for label in labels:
         kept = None if out is None else traces[label]
-        results[label] = options.solve(job, label, measured_against, screen, trace=kept)
+        results[label] = options.solve(job, label, screen, reference=measured_against, trace=kept)
         if results[label].status == "interrupted":
             break
     reports: list[dict[str, Any]] = []
     for label, result in results.items():  # after the last run: one that is refused leaves nothing behind
         folder = folders[label]
         if folder is not None:
-            write_run(folder, result, job.title, describe(options, label, job, result), traces[label], job.data)
+            config = describe(asked(options, label, job), job, result)
+            write_run(folder, result, job.title, config, traces[label], job.data)
+            remove_page(folder, screen)
         report = run_report(options, job, result, measured_against, None if folder is None else str(folder))
         reports.append({"label": label} | report)
     if out is not None:
         write_json(out / "comparison.json", {"title": job.title, "runs": reports})
+        remove_page(out, screen)
         drawn = {label: result.history for label, result in results.items() if len(result.history)}
         if drawn:
             plot_histories(drawn, out / "comparison.png", title=job.title)

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from danl.history import Row
+from danl.history import History, Row
 from danl.words import human_bytes as human_bytes
 
 STATUS_STYLES = {
@@ -52,6 +52,10 @@ class LiveRun:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def resumed(self, earlier: History) -> None:
+        """Count what the run that goes on has cost already."""
+        self._bytes += int(earlier.column("bytes_up").sum() + earlier.column("bytes_down").sum())
 
     def __call__(self, row: Row) -> None:
         """Show the newest row."""
@@ -108,7 +112,9 @@ def comparison_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("method", overflow="fold", min_width=12)
     table.add_column("status", no_wrap=True)
-    for name in ("exch.", "Hess.", "gap", "|grad|", "bytes", "s"):  # narrow enough for 80 columns
+    simulated = any(summary["simulated_seconds"] is not None for summary in summaries)
+    names = ("exch.", "Hess.", "gap", "|grad|", "bytes", "s", *(("sim. s",) if simulated else ()))
+    for name in names:  # narrow enough for 80 columns
         table.add_column(name, justify="right", no_wrap=True)
     for summary in summaries:
         table.add_row(
@@ -120,6 +126,7 @@ def comparison_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
             number(summary["grad_norm"], ".1e"),
             human_bytes(summary["bytes_up"] + summary["bytes_down"]),
             number(summary["seconds"], ".2f"),
+            *((number(summary["simulated_seconds"], ".2f"),) if simulated else ()),
         )
     return table
 

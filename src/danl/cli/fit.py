@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
+
+from rich.console import Console
 
 from danl.callbacks import MLflow, TensorBoard
 from danl.checkpoint import Checkpoints
 from danl.cli.display import console, human_bytes, number, summary_table
 from danl.cli.flower import fit_on_sites, on_sites
 from danl.cli.options import OUTPUT, RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
-from danl.cli.output import asked, check_out, describe, write_run
+from danl.cli.output import asked, check_out, describe, remove_page, write_run
+from danl.cli.resumed import FirstPart
 from danl.cli.serve import Served
 from danl.errors import InputError
 from danl.result import Reference, Result
@@ -52,7 +57,7 @@ def fit(
     serve: Annotated[
         bool, option(OUTPUT, "Show the run in a browser, on this machine, as it goes.", "--serve")
     ] = False,
-    serve_port: Annotated[int, option(OUTPUT, "Port for --serve; default: a free one.")] = 0,
+    serve_port: Annotated[int | None, option(OUTPUT, "Port for --serve; default: a free one.")] = None,
     as_json: Json = False,
 ) -> int:
     """Fit a model: N workers train their regions, the server steps.
@@ -62,12 +67,15 @@ def fit(
     options = replace(options, engine=at_address(options.engine, address))
     if live and options.quiet:
         raise InputError("--live and --quiet: one shows the run, the other nothing of it; give one of them")
+    if serve_port is not None and not serve:
+        raise InputError(f"--serve-port={serve_port}: is the port of --serve, which is not given; add --serve")
     loggers = loggers_of(mlflow, tensorboard, f"{method} on {Path(options.data).name}")
     if on_sites(options.engine):
         if checkpoint is not None or resume is not None:
             raise InputError("--checkpoint and --resume: are not for --engine flower; leave them out")
         if serve:
             raise InputError("--serve: is not for --engine flower; leave it out, and use danl report at the end")
+        connect(loggers, console())
         run = fit_on_sites(
             options, method, reference=reference, live=live, loggers=loggers, out=out, force=force, as_json=as_json
         )
@@ -75,19 +83,31 @@ def fit(
     screen = console()
     job = options.job(method)
     check_out(out, force=force or resume is not None)  # what is there is of the run that goes on
-    for logger in loggers:
-        logger.connect()
+    connect(loggers, screen)
     measured_against = options.reference(job, screen) if reference else None
     folder = checkpoint or resume
     checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
     trace = Trace()
-    kept = trace if out is not None or serve else None
-    with Served(serve, serve_port, trace, asked(options, method, job), job.title, screen) as served:
-        watching = [*loggers, served]
-        result = options.solve(job, method, measured_against, screen, checkpoints, resume, kept, live, watching)
-        served.finish(describe(options, method, job, result) if serve else {})
+    first_part = FirstPart(trace, out / "workers.npz") if out is not None and resume is not None else None
+    told = asked(options, method, job, checkpoint=text_of(checkpoint), resume=text_of(resume))
+    with Served(serve, serve_port or 0, trace, told, job.title, screen) as served:
+        result = options.solve(
+            job,
+            method,
+            screen,
+            reference=measured_against,
+            checkpoint=checkpoints,
+            resume=resume,
+            trace=trace if out is not None or serve else None,
+            live=live,
+            callbacks=[*([] if first_part is None else [first_part]), *loggers, served],
+        )
+        if first_part is not None and first_part.note is not None:
+            result = replace(result, notes=(*result.notes, first_part.note))
+        served.finish(describe(told, job, result) if serve else {})
     if out is not None:
-        write_run(out, result, job.title, describe(options, method, job, result), trace, job.data)
+        write_run(out, result, job.title, describe(told, job, result), trace, job.data)
+        remove_page(out, screen)
     report = run_report(options, job, result, measured_against, str(out) if out else None)
     if as_json:
         print(json.dumps(report, allow_nan=False))
@@ -129,6 +149,20 @@ def loggers_of(mlflow: str | None, tensorboard: Path | None, name: str) -> list[
     return loggers
 
 
+def connect(loggers: Sequence[MLflow | TensorBoard], screen: Console) -> None:
+    """Open what is logged to, before anything is computed; a server may take its time."""
+    for logger in loggers:
+        if isinstance(logger, MLflow):
+            where = re.sub(r"//[^/@]*@", "//", str(logger.tracking_uri))  # a password is not for the screen
+            screen.print(f"connecting to {where}", style="dim", soft_wrap=True)
+        logger.connect()
+
+
+def text_of(path: Path | None) -> str | None:
+    """A path as it was given."""
+    return None if path is None else str(path)
+
+
 def at_address(engine: str, address: str | None) -> str:
     """Put --address into the engine's own options."""
     if address is None:
@@ -150,6 +184,7 @@ def run_report(
         "partition": job.partition,
         "regions": job.regions.n_regions,
         "policy": options.policy,
+        "profiles": options.profiles,
         "loss": job.problem.loss.name,
         "l2": job.problem.l2,
         "alpha": job.problem.alpha,

@@ -14,8 +14,8 @@ import typer
 from danl._version import __version__
 from danl.callbacks import Callbacks, MLflow, TensorBoard
 from danl.cli.display import console, summary_table
-from danl.cli.options import RunOptions, check_init, with_batches
-from danl.cli.output import check_out, failures_of, versions, write_run
+from danl.cli.options import RunOptions, check_init, warnings_told, with_batches
+from danl.cli.output import check_out, failures_of, remove_page, versions, write_run
 from danl.data import load_dataset, partition
 from danl.errors import InputError, bad_argument
 from danl.flower.drive import run_app
@@ -29,6 +29,7 @@ from danl.policies import make_policy
 from danl.result import Result
 from danl.spec import parse_spec
 from danl.trace import Trace
+from danl.words import counted
 
 flower = typer.Typer(
     help="Flower federations: write an app, or start a SuperLink and SuperNodes on this machine.", no_args_is_help=True
@@ -112,20 +113,23 @@ def fit_on_sites(
     check_out(out, force=force)
     shared = Path(tempfile.mkdtemp(prefix="danl-fit-"))  # where the ServerApp writes and this process reads
     try:
-        with options.display(screen, f"{options.data} on its sites", method, None, live) as shown:
+        title = f"{options.data} on its sites"
+        with warnings_told(screen) as said, options.display(screen, title, method, None, live) as shown:
             result = _watched([shown, *loggers], config, shared, target)
+            said.extend(result.notes)
         told = json.loads((shared / "result.json").read_text(encoding="utf-8"))
         trace = Trace.read(shared / WORKERS)
     finally:
         shutil.rmtree(shared, ignore_errors=True)
     settings = {name: value for name, value in result.settings.items() if name != "w0"}
     title = (
-        f"{options.data}: {settings['workers']} sites ({', '.join(told['sites'])}), "
-        f"{len(settings['regions'])} regions, {options.policy}, {settings['loss']}"
+        f"{options.data}: {counted(settings['workers'], 'site')} ({', '.join(told['sites'])}), "
+        f"{counted(len(settings['regions']), 'region')}, {options.policy}, {settings['loss']}"
     )
     if out is not None:
         asked = {"danl": __version__, "run_config": config, "sites": told["sites"], "settings": settings}
         write_run(out, result, title, asked | {"status": result.status} | _ended(result), trace)
+        remove_page(out, screen)
     report = result.summary() | {
         "data": options.data,
         "rows": int(sum(settings["rows"])),
@@ -178,6 +182,10 @@ def _asked(options: RunOptions, method: str, reference: bool) -> tuple[dict[str,
         raise InputError("--reference: needs the rows here, and they are at the sites; leave it out")
     if options.workers is not None or options.partition != "iid" or options.site is not None:
         raise InputError("--workers, --partition and --site: the sites have their rows already; leave them out")
+    if options.profiles is not None:
+        raise InputError(
+            "--profiles: is for workers that are here, and the sites take what time they take; leave it out"
+        )
     given = {
         name: value for name, value in parse_spec(options.engine, argument="engine")[1].items() if name != "simulate"
     }

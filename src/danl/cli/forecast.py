@@ -17,9 +17,11 @@ WINDOW = 16
 """Exchanges the line is drawn through."""
 FEWEST = 4
 SLOWEST = 0.01
-"""A fall of less than this many decades an exchange is none to extrapolate."""
+"""A fall of less than this many decades an exchange is none to extrapolate: it goes on for too long."""
 SURE = 3.0
 """Nor is one of less than so many standard errors: noise goes up and down."""
+FLAT = 1e-6
+"""And less than so many decades an exchange is no fall, however even it is."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,10 @@ def forecast(seen: Sequence[Seen], *, tol: float, left: int) -> str:
     if len(norms) < FEWEST:
         return "unclear"
     slope, error = _line(np.log10(norms))
-    if slope > -max(SLOWEST, SURE * error):
-        return "unclear: the gradient norm does not fall steadily"
+    if slope > -max(FLAT, SURE * error):
+        return "unclear: it does not fall steadily"
+    if slope > -SLOWEST:
+        return "unclear: it falls too slowly to tell"
     needed = math.ceil(math.log10(norms[-1] / tol) / -slope)
     if needed > left:
         return f"about {needed} exchanges, more than the {left} left"

@@ -23,7 +23,7 @@ from danl.cli.chart import HESSIAN, MARKS_MEAN, REFUSED, Course, curve, matrix, 
 from danl.cli.display import human_bytes
 from danl.cli.forecast import WINDOW, Seen, duration, forecast
 from danl.core.messages import Mask
-from danl.history import Row
+from danl.history import History, Row
 from danl.trace import Int8Array, Trace
 
 TRAINING = ("hessian", "gradient", "local-steps")
@@ -83,19 +83,29 @@ class LiveView:
         elif self._row is not None and self._said_of != self._row.exchange:
             self._say(self._row)
 
+    def resumed(self, earlier: History) -> None:
+        """Take in the rows of the run that goes on; they took what they took, before it went on."""
+        ago = float(earlier.column("seconds").sum())
+        for row in earlier:
+            ago -= row.seconds
+            self._take(row, -ago)
+
     def __call__(self, row: Row) -> None:
         """Take the newest row in."""
+        self._take(row, time.perf_counter() - self._begun)
+        if self._trace is not None and len(self._trace) and row.kind in TRAINING:
+            self._round = (row, self._trace.trained_in(-1), self._trace.asked_in(-1))
+        if self._live is None:
+            self._say_if_due(row)
+
+    def _take(self, row: Row, elapsed: float) -> None:
         self._up, self._down = self._up + row.bytes_up, self._down + row.bytes_down
         self._failed, self._refused = self._failed + row.failed, self._refused + row.refused
         self._hessians += row.kind == "hessian"
         value = row.gap if not math.isnan(row.gap) else row.grad_norm
         self._course.add(value, HESSIAN * (row.kind == "hessian") | REFUSED * row.refused)
-        self._seen.append(Seen(row.grad_norm, time.perf_counter() - self._begun))
-        if self._trace is not None and len(self._trace) and row.kind in TRAINING:
-            self._round = (row, self._trace.trained_in(-1), self._trace.asked_in(-1))
+        self._seen.append(Seen(row.grad_norm, elapsed))
         self._row = row
-        if self._live is None:
-            self._say_if_due(row)
 
     # Without a terminal.
 

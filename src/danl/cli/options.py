@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -29,13 +29,15 @@ from danl.engines import make_engine
 from danl.errors import DanlWarning, InputError, bad_argument
 from danl.methods import make_method
 from danl.objectives import MULTINOMIAL, target_of
-from danl.policies import make_policy
+from danl.policies import Profile, make_policy, read_profiles
+from danl.policies.profile_file import check_count
 from danl.problem import Problem
 from danl.regions import Regions
 from danl.result import Reference, Result
 from danl.solver import reference_optimum, solve
 from danl.spec import parse_spec
 from danl.trace import Trace
+from danl.words import counted
 
 PANELS = DATA, PROBLEM, RUN, OUTPUT = "Data", "Problem", "Run", "Output"
 
@@ -87,9 +89,17 @@ class RunOptions:
         option(
             RUN,
             "Who trains what: full, coverage:psi=3,gamma=2, subset:S=1,order=random, random:keep=0.5, "
-            "magnitude:keep=0.5, schedule:file=masks.npy.",
+            "magnitude:keep=0.5, schedule:file=masks.npy, "
+            "resource-aware:deadline=0.1 (with --profiles).",
         ),
     ] = "full"
+    profiles: Annotated[
+        str | None,
+        option(
+            RUN,
+            "CSV of the workers' machines (rows_per_second, uplink, downlink, memory, workers), for simulated seconds.",
+        ),
+    ] = None
     init: Annotated[str, option(RUN, "The start: zero, or fedavg:rounds=10 (the paper's).")] = "zero"
     rounds: Annotated[int, option(RUN, "Most exchanges after the first one.")] = 100
     tol: Annotated[float, option(RUN, "Stop at this gradient norm, evaluated by the workers.")] = 1e-10
@@ -105,7 +115,8 @@ class RunOptions:
         """Load, divide, and state the problem, once the names of everything else are known to be right."""
         for method in methods:
             make_method(with_batches(method, self.batch_size, self.hessian_batch))
-        make_policy(self.policy)
+        profiles = None if self.profiles is None else read_profiles(self.profiles)
+        make_policy(self.policy, profiles)
         make_engine(self.engine)
         check_init(self.init)
         target = target_of(self.loss)
@@ -134,13 +145,16 @@ class RunOptions:
             weighting=self.weighting,
             intercept=self.intercept,
         )
+        if self.profiles is not None and profiles is not None:
+            check_count(self.profiles, profiles, problem.n_workers)
         regions = problem.layout.regions(self.regions, data.feature_names)
         penalty = f"alpha {problem.alpha:g}" if problem.alpha is not None else f"lambda {problem.l2:g}"
         title = (
-            f"{data.name}: {problem.n_workers} workers ({scheme}), {regions.n_regions} regions, {self.policy}, "
+            f"{data.name}: {counted(problem.n_workers, 'worker')} ({scheme}), "
+            f"{counted(regions.n_regions, 'region')}, {self.policy}, "
             f"{problem.loss.name}, {penalty}{', intercept' if problem.intercept else ''}"
         )
-        return Job(data, problem, regions, scheme, title)
+        return Job(data, problem, regions, scheme, title, profiles)
 
     def reference(self, job: Job, screen: Console) -> Reference:
         """Compute the optimum to measure against, and say so while it takes."""
@@ -153,8 +167,9 @@ class RunOptions:
         self,
         job: Job,
         method: str,
-        reference: Reference | None,
         screen: Console,
+        *,
+        reference: Reference | None = None,
         checkpoint: Checkpoints | None = None,
         resume: Path | None = None,
         trace: Trace | None = None,
@@ -162,36 +177,9 @@ class RunOptions:
         callbacks: Sequence[AnyCallback] = (),
     ) -> Result:
         """Run one method on the job, with the live display; a warning becomes one line when the display is gone."""
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always", DanlWarning)
-            result = self._solve(job, method, reference, screen, checkpoint, resume, trace, live, callbacks)
-        for each in warned:
-            if str(each.message) in result.notes:
-                continue  # it is said with the result
-            screen.print(f"warning: {each.message}", style="yellow", soft_wrap=True, markup=False)
-        return result
-
-    def display(self, screen: Console, title: str, method: str, trace: Trace | None, live: bool) -> LiveRun | LiveView:
-        """What follows the run: one line, or the view of --live."""
-        if live:
-            return LiveView(screen, title, method, self.rounds, self.tol, trace)
-        return LiveRun(screen, method, self.rounds, quiet=self.quiet)
-
-    def _solve(
-        self,
-        job: Job,
-        method: str,
-        reference: Reference | None,
-        screen: Console,
-        checkpoint: Checkpoints | None,
-        resume: Path | None,
-        trace: Trace | None,
-        live: bool,
-        callbacks: Sequence[AnyCallback],
-    ) -> Result:
         trace = Trace(newest=1) if trace is None and live else trace
-        with self.display(screen, job.title, method, trace, live) as shown:
-            return solve(
+        with warnings_told(screen) as said, self.display(screen, job.title, method, trace, live) as shown:
+            result = solve(
                 job.problem,
                 method=with_batches(method, self.batch_size, self.hessian_batch),
                 regions=job.regions,
@@ -202,11 +190,32 @@ class RunOptions:
                 seed=self.seed,
                 engine=self.engine,
                 reference=reference,
+                profiles=job.profiles,
                 checkpoint=checkpoint,
                 resume=resume,
                 callback=[shown, *callbacks],
                 trace=trace,
             )
+            said.extend(result.notes)
+        return result
+
+    def display(self, screen: Console, title: str, method: str, trace: Trace | None, live: bool) -> LiveRun | LiveView:
+        """What follows the run: one line, or the view of --live."""
+        if live:
+            return LiveView(screen, title, method, self.rounds, self.tol, trace)
+        return LiveRun(screen, method, self.rounds, quiet=self.quiet)
+
+
+@contextmanager
+def warnings_told(screen: Console) -> Iterator[list[str]]:
+    """A warning of danl becomes one line at the end, unless it is put into the list of what is said with the result."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", DanlWarning)
+        yield said
+    for each in warned:
+        if str(each.message) not in said:
+            screen.print(f"warning: {each.message}", style="yellow", soft_wrap=True, markup=False)
 
 
 @dataclass(frozen=True)
@@ -218,6 +227,7 @@ class Job:
     regions: Regions
     partition: str
     title: str
+    profiles: Sequence[Profile] | None = None
 
     @cached_property
     def digest(self) -> str:

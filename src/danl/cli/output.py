@@ -9,19 +9,23 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from danl._version import __version__
 from danl.atomic import write_json, written_whole
 from danl.cli.options import Job, RunOptions
+from danl.cli.report import NAME
 from danl.data import Dataset
 from danl.errors import InputError
 from danl.figures import plot_histories
 from danl.policies import Setting, make_policy
+from danl.policies.profile_file import told as profiles_told
 from danl.result import Result
 from danl.trace import Trace
 
@@ -82,33 +86,43 @@ def write_model(path: Path, result: Result, data: Dataset | None) -> None:
         np.savez(partial, **arrays)
 
 
-def asked(options: RunOptions, method: str, job: Job) -> dict[str, Any]:
-    """What is to be run, as far as it is known before."""
+def remove_page(folder: Path, screen: Console) -> None:
+    """Remove the page of `danl report` that was made of what this folder held before, and say so."""
+    page = folder / NAME
+    if page.is_file() and is_report(page):
+        page.unlink()
+        screen.print(f"removed {page}, made of the run that was there; danl report makes a new one", soft_wrap=True)
+
+
+def is_report(page: Path) -> bool:
+    """Whether a file is a page of `danl report`, and not one of the user's of that name."""
+    with page.open("rb") as file:
+        return b"danl report</title>" in file.read(4096)
+
+
+def asked(options: RunOptions, method: str, job: Job, **own: Any) -> dict[str, Any]:
+    """What is to be run, as far as it is known before; `own` has the options of one command alone."""
     told = {name: value for name, value in asdict(options).items() if name != "quiet"}
-    data = {"name": job.data.name, "source": job.data.source, "partition": job.partition}
-    return {"danl": __version__, "options": {"method": method} | told, "data": data}
-
-
-def describe(options: RunOptions, method: str, job: Job, result: Result) -> dict[str, Any]:
-    """What was run, on which data, with which versions: enough to run it again."""
-    settings = {name: value for name, value in result.settings.items() if name != "w0"}
     return {
         "danl": __version__,
-        "options": {"method": method} | {name: value for name, value in asdict(options).items() if name != "quiet"},
-        "data": {
-            "name": job.data.name,
-            "source": job.data.source,
-            "sha256": job.digest,
-            "partition": job.partition,
-        },
-        "settings": settings,
+        "options": {"method": method} | told | own,
+        "data": {"name": job.data.name, "source": job.data.source, "partition": job.partition},
+        "profiles": None if job.profiles is None else profiles_told(job.profiles),
+    }
+
+
+def describe(told: dict[str, Any], job: Job, result: Result) -> dict[str, Any]:
+    """What was run, on which data, with which versions: enough to run it again."""
+    return told | {
+        "data": told["data"] | {"sha256": job.digest},
+        "settings": {name: value for name, value in result.settings.items() if name != "w0"},
         "start": None
         if result.start is None
         else result.start.settings["method_options"] | {"method": result.start.method},
         "status": result.status,
         "notes": list(result.notes),
         "failures": failures_of(result),
-        "promised": promised(options, job),
+        "promised": promised(told["options"], job),
         "versions": versions(),
         "machine": {"platform": platform.platform(), "cores": os.cpu_count()},
     }
@@ -123,12 +137,12 @@ def failures_of(result: Result) -> list[dict[str, Any]]:
     return told[:MOST_FAILURES]
 
 
-def promised(options: RunOptions, job: Job) -> dict[str, int | None]:
+def promised(options: Mapping[str, Any], job: Job) -> dict[str, int | None]:
     """What the masks are sure to satisfy; null where nothing is promised."""
     problem = job.problem
     memory = np.array([facts.nbytes for facts in problem.facts])
-    setting = Setting(problem.n_workers, job.regions.sizes, problem.rows, memory, options.rounds)
-    return asdict(make_policy(options.policy).promise(setting))
+    setting = Setting(problem.n_workers, job.regions.sizes, problem.rows, memory, options["rounds"])
+    return asdict(make_policy(options["policy"], job.profiles).promise(setting))
 
 
 def versions() -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from danl.history import Row
+from danl.history import History, Row
 from danl.trace import Trace
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ class Served:
     ) -> None:
         if self._server is not None and error is not None:  # else the page stays, until `stay` has ended
             self._server.close()
+
+    def resumed(self, earlier: History) -> None:
+        """Show the rows of the run that goes on, too."""
+        if self._page is not None:
+            self._page.resumed(earlier)
 
     def __call__(self, row: Row) -> None:
         """Show the newest row."""

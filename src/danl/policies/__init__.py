@@ -33,6 +33,7 @@ from danl.policies.from_spec import make_policy
 from danl.policies.full import Full
 from danl.policies.magnitude import Magnitude
 from danl.policies.measures import MaskRecord, coverage_counts, staleness_after
+from danl.policies.profile_file import read_profiles
 from danl.policies.profiles import Fleet, Load, Profile, load_of, seconds
 from danl.policies.random import Random
 from danl.policies.resource_aware import ResourceAware
@@ -61,6 +62,7 @@ __all__ = [
     "coverage_counts",
     "load_of",
     "make_policy",
+    "read_profiles",
     "seconds",
     "staleness_after",
     "validated_mask",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, cast
 
@@ -14,7 +14,9 @@ from danl.policies.coverage import Coverage
 from danl.policies.custom import Custom
 from danl.policies.full import Full
 from danl.policies.magnitude import Magnitude
+from danl.policies.profiles import Profile
 from danl.policies.random import Random
+from danl.policies.resource_aware import ResourceAware
 from danl.policies.schedule import Schedule
 from danl.policies.subset import Subset
 from danl.spec import closest_first, parse_spec
@@ -32,12 +34,13 @@ _EXAMPLES = {
     "random": "random:keep=0.5",
     "magnitude": "magnitude:keep=0.5",
     "schedule": "schedule:file=masks.npy",
+    "resource-aware": "resource-aware:deadline=0.1",
 }
 _NAMES = (*_BY_NAME, "schedule", "resource-aware")
 _SHORT_OPTIONS = {("subset", "S"): "regions_per_round"}
 
 
-def make_policy(spec: object = None) -> Policy:
+def make_policy(spec: object = None, profiles: Sequence[Profile] | None = None) -> Policy:
     """Make a policy of `spec`.
 
     Parameters
@@ -46,12 +49,15 @@ def make_policy(spec: object = None) -> Policy:
         None is `Full`. A policy is returned as it is. A function ``(w, worker, round, rng) -> mask``
         becomes a `Custom`. Text names a policy and its options: ``"full"``,
         ``"coverage:psi=3,gamma=2,keep=0.1"``, ``"subset:S=1,order=random"``, ``"random:keep=0.5"``,
-        ``"magnitude:keep=0.5"``, ``"schedule:file=masks.npy,cycle=true"``.
+        ``"magnitude:keep=0.5"``, ``"schedule:file=masks.npy,cycle=true"``,
+        ``"resource-aware:deadline=0.1"``, which needs the profiles.
+    profiles : sequence of Profile, optional
+        What each worker's machine can do.
     """
     if spec is None:
         return Full()
     if isinstance(spec, str):
-        return _from_text(spec)
+        return _from_text(spec, profiles)
     if isinstance(spec, type):
         raise bad_argument("policy", spec, "a policy, not a class of policies", f"write {spec.__name__}(...)")
     if _is_policy(spec):
@@ -72,18 +78,21 @@ def _is_policy(spec: object) -> bool:
     )
 
 
-def _from_text(text: str) -> Policy:
+def _from_text(text: str, profiles: Sequence[Profile] | None) -> Policy:
     name, options = parse_spec(text, argument="policy")
     if name not in _NAMES:
         names = ", ".join(closest_first(name, _NAMES))
         raise bad_argument("policy", text, f"one of {names}", f"{name!r} is not one of them")
     if name == "resource-aware":
-        raise bad_argument(
-            "policy",
-            text,
-            "made in Python, as it needs a profile of every worker",
-            "write danl.policies.ResourceAware(profiles, deadline)",
-        )
+        _check_options(text, name, options, known=["deadline"], required=["deadline"])
+        if profiles is None:
+            raise bad_argument(
+                "policy",
+                text,
+                "given with a profile of every worker",
+                "add --profiles FILE, or in Python danl.solve(..., profiles=profiles)",
+            )
+        return ResourceAware(profiles, cast(float, options["deadline"]))
     for (policy_name, short), option in _SHORT_OPTIONS.items():
         if name == policy_name and short in options:
             if option in options:

@@ -54,6 +54,11 @@ class LivePage:
         self._told_all = threading.Event()  # a page has had the end
         self._page = page_of(payload_of([self._run()], live=True)).encode("utf-8")
 
+    def resumed(self, earlier: History) -> None:
+        """Take the rows that a run has which goes on from a checkpoint."""
+        with self._lock:
+            self._rows.extend(earlier)
+
     def __call__(self, row: Row) -> None:
         """Take the newest row."""
         with self._lock:
@@ -79,7 +84,9 @@ class LivePage:
         count = len(run.history)
         after = min(after, count)
         end = min(after + MOST_ROWS, count)
-        has_masks = run.trace is not None and 0 < count == len(run.trace)
+        known = 0 if run.trace is None else len(run.trace)
+        missing = count - known  # of a run that went on, and whose first part left no trace
+        has_masks = known > 0 and missing < end and run.trace is not None and int(run.trace.exchanges[0]) == missing
         return {
             "done": done,
             "more": end < count,
@@ -90,7 +97,7 @@ class LivePage:
                 "findings": [{"tone": found.tone, "text": found.text} for found in said],
                 "regions": len(run.history[0].coverage) if count else 0,
                 "rows": row_columns(run, np.arange(after, end)),
-                "masks": masks_between(run, after, end) if has_masks else None,
+                "masks": masks_between(run, max(after - missing, 0), max(end - missing, 0)) if has_masks else None,
                 "no_masks": "",
                 "workers": workers_of(run.trace) if has_masks and run.trace is not None else None,
                 "sections": sections_of(run),
@@ -109,7 +116,9 @@ class LivePage:
 
     def _run(self) -> RecordedRun:
         """A copy that stays as it is while the run goes on."""
-        return RecordedRun(self._name, History(self._rows), self._trace.first(len(self._rows)), self._config)
+        trace = self._trace.first(len(self._rows))
+        begun = int(trace.exchanges[0]) if len(trace) else 0  # later than 0 where only what came since is known
+        return RecordedRun(self._name, History(self._rows), trace.first(len(self._rows) - begun), self._config)
 
     def _findings(self, run: RecordedRun, done: bool) -> list[Finding]:
         """The sentences, made anew where that is due; the run does not wait for it."""

@@ -1,0 +1,63 @@
+"""`danl fit --resume --out`: workers.npz of the whole run, from that of its first part and what comes now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from danl.callbacks import Callback
+from danl.errors import InputError
+from danl.history import History
+from danl.regions import IntArray
+from danl.trace import Trace
+
+
+class FirstPart(Callback):
+    """Puts what the file of the interrupted run tells before the trace of the run that goes on.
+
+    Only where it is of this very run: every exchange up to the checkpoint, with the bytes and the coverage of the rows
+    that the checkpoint has. `note` says why not, where it could not be done.
+    """
+
+    def __init__(self, trace: Trace, path: Path) -> None:
+        self._trace, self._path = trace, path
+        self.note: str | None = None
+
+    def resumed(self, earlier: History) -> None:
+        """Read the file and join the two, before the first exchange."""
+        why = self._joined(earlier)
+        if why:
+            self.note = f"workers.npz begins with exchange {len(earlier)}, where the run went on: {why}"
+
+    def _joined(self, earlier: History) -> str:
+        """Why it could not be done; empty where it was."""
+        if not self._path.is_file():
+            return f"{self._path} of its first part is not there"
+        try:
+            first = Trace.read(self._path)
+        except InputError as error:
+            return str(error)
+        count = len(earlier)
+        exchanges = first.exchanges[first.exchanges < count]
+        if not len(exchanges) or exchanges[-1] != count - 1:
+            return f"{self._path} ends before the checkpoint"
+        if not _of_this_run(first, exchanges, earlier, self._trace):
+            return f"{self._path} is of another run"
+        self._trace.go_on_from(first, count)
+        return ""
+
+
+def _of_this_run(first: Trace, exchanges: IntArray, rows: History, trace: Trace) -> bool:
+    """Whether the workers of a trace sum to the rows."""
+    if (first.n_workers, first.n_regions) != (trace.n_workers, trace.n_regions):
+        return False
+    if not np.array_equal(exchanges, np.arange(exchanges[0], len(rows))) or exchanges[0] < 0:
+        return False
+    known = slice(0, len(exchanges))
+    told = {
+        "bytes_up": first.bytes_up[known].sum(axis=1),
+        "bytes_down": first.bytes_down[known].sum(axis=1),
+        "coverage": first.trained[known].sum(axis=1),
+    }
+    return all(np.array_equal(values, rows.column(name)[exchanges]) for name, values in told.items())
