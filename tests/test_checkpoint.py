@@ -74,6 +74,13 @@ def test_absences_go_on_as_they_would_have(tmp_path):
     assert again.failures == whole.failures
 
 
+def test_a_run_that_ends_by_its_rounds_is_kept_to_its_end(tmp_path):
+    settings = {**SETTINGS, "max_rounds": 5, "tol": 0.0}
+    result = danl.solve(random_problem(), checkpoint=Checkpoints(tmp_path, every=4), **settings)
+    assert (result.status, len(result.history)) == ("max_rounds", 6)
+    assert Checkpoints(tmp_path).there()[0] == Checkpoints(tmp_path).path(6)
+
+
 def test_every_k_exchanges_and_the_last(tmp_path):
     result = danl.solve(random_problem(), checkpoint=Checkpoints(tmp_path, every=4), **SETTINGS)
     kept = Checkpoints(tmp_path).there()

@@ -132,7 +132,8 @@ class Loop:
             status = self._check() if self._check_due() else self._exchange()
             self.carried = self._carried()
             if saver is not None:
-                saver.save(self.carried, last=status is not None)
+                last = status is not None or len(self.history) > self.setup.setting.max_rounds
+                saver.save(self.carried, last=last)
             if callback is not None and callback(self.history[-1]) and status is None:
                 status = "stopped"
                 if saver is not None:
