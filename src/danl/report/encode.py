@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from danl.report.run import TRAINING, RecordedRun
+from danl.history import TRAINING, History
+from danl.report.run import RecordedRun
 from danl.trace import Trace
 
 KINDS = ("hessian", "gradient", "loss", "local-steps", "smoothness", "scores", "check")
