@@ -133,7 +133,9 @@ def _draw_bytes(axes: Any, histories: Mapping[str, History]) -> None:
     axes.set_xlim(0.0, 1.32 * before.max())
     axes.set_xlabel("megabytes, up and down")
     axes.set_title("What the bytes were spent on", **HEADING)
-    axes.legend(frameon=False, loc="lower right", title="kind of exchange")
+    entries = len(axes.get_legend_handles_labels()[0])
+    look = {"frameon": False, "title": "kind of exchange", "ncols": min(entries, 4), "columnspacing": 1.2}
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), **look)  # below: a bar may be anywhere inside
     axes.grid(True, axis="x", color="#dddddd", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)
