@@ -141,6 +141,9 @@ def test_every_method_and_policy_that_is_advised_exists():
                 rows = [row(0, "hessian", bytes_up=10_000), *(row(i, grad_norm=factor**i) for i in range(1, 12))]
                 said += tried(run_of(rows, **config_of(status, method=method)))
                 said += tried(run_of([row(i, coverage=(4, 0)) for i in range(30)], **config_of(status, method=method)))
+                    config = config_of(status, method=method)
+                    config["settings"]["method_options"] = {"learning_rate": 0.5, "batch_size": 8}
+                    said += tried(run_of(rows, **config))
     methods = {match.rstrip(",.:") for text in said for match in re.findall(r"--method (\S+)", text)}
     policies = {match.rstrip(",.:") for text in said for match in re.findall(r"--policy (\S+)", text)}
     assert len(methods) >= 6
@@ -181,10 +184,12 @@ def test_comparison_of_different_problems_is_said():
 
 
 def test_a_tie_is_said_as_one():
-    one, two = (run_of([row(0, bytes_up=up), row(1)], name=name, status="converged") for name, up in (("a", 5), ("b", 9)))
+    one, two = (
+        run_of([row(0, bytes_up=up), row(1)], name=name, status="converged") for name, up in (("a", 5), ("b", 9))
+    )
     assert sentences(comparison([one, two])) == [
-        "Of the 2 runs that converged a and b took the fewest exchanges (2 each), a the fewest bytes (125 B), a and b the "
-        "least time (1 s each)."
+        "Of the 2 runs that converged a and b took the fewest exchanges (2 each), a the fewest bytes (125 B), a and b "
+        "the least time (1 s each)."
     ]
 
 
@@ -202,7 +207,9 @@ def test_what_got_lost_came_near_to_nothing():
 
 def test_nothing_is_nearest_where_a_gap_is_missing_or_the_problems_differ():
     assert sentences(comparison([last("a", gap=1e-3), last("b", grad_norm=1e-9)])) == ["None of 2 runs converged."]
-    assert "b came nearest, with a gap of 1.0e-04." in sentences(comparison([last("a", gap=1e-3), last("b", gap=1e-4)]))[0]
+    assert (
+        "b came nearest, with a gap of 1.0e-04." in sentences(comparison([last("a", gap=1e-3), last("b", gap=1e-4)]))[0]
+    )
     other = run_of([row(0, gap=1e-4)], name="b", status="max_rounds", settings={"loss": "squared"})
     same = run_of([row(0, gap=1e-3)], name="a", status="max_rounds", settings={"loss": "logistic"})
     assert sentences(comparison([same, other])) == [

@@ -80,7 +80,9 @@ def test_regions_nobody_trained_are_named_with_their_exchanges():
 
 def test_regions_with_the_same_wait_share_a_sentence():
     rows = [row(0), row(1, coverage=(0, 0)), row(2, coverage=(0, 0)), row(3)]
-    assert said(untrained_regions, run_of(rows)) == ["Regions 0 and 1 went untrained for 2 rounds each, from exchange 1 to 2."]
+    assert said(untrained_regions, run_of(rows)) == [
+        "Regions 0 and 1 went untrained for 2 rounds each, from exchange 1 to 2."
+    ]
     rows = [row(0), row(1, coverage=(0, 4)), row(2, coverage=(0, 0)), row(3, coverage=(4, 0)), row(4)]
     assert said(untrained_regions, run_of(rows)) == [
         "Regions 0 and 1 went untrained for 2 rounds each, at some time from exchange 1 to 3."
@@ -194,7 +196,9 @@ def resumed(first=5, count=12):
 def test_what_is_said_of_workers_is_since_it_is_known():
     run = resumed()
     assert said(absences, run)[0].endswith("; since exchange 5 worker 0 missed most, 7 of 7.")
-    assert said(longest_wait, run)[0].startswith("Since exchange 5 worker 1 sent nothing on region 0 for 7 rounds, from")
+    assert said(longest_wait, run)[0].startswith(
+        "Since exchange 5 worker 1 sent nothing on region 0 for 7 rounds, from"
+    )
     assert "(gamma = 9 over the whole run)" in said(longest_wait, run)[0]
     (text,) = said(pace, run)
     assert text.startswith("Since exchange 5 worker 2 sets the pace")

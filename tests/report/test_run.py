@@ -48,7 +48,10 @@ def test_a_comparison_stands_for_its_runs(tmp_path):
         (lambda folder: (folder / "history.csv").write_text("a,b\n1,2\n"), "has no column 'exchange'"),
         (lambda folder: (folder / "config.json").write_text("{"), "is damaged, not the JSON danl fit --out wrote"),
         (lambda folder: (folder / "config.json").write_text("[1]"), "must be one JSON object"),
-        (lambda folder: (folder / "workers.npz").write_bytes(b"PK\x03\x04"), "or remove it for a report without workers$"),
+        (
+            lambda folder: (folder / "workers.npz").write_bytes(b"PK\x03\x04"),
+            "or remove it for a report without workers$",
+        ),
         (lambda folder: large_run(12, 4, 2).trace.save(folder / "workers.npz"), "are of different runs"),
         (lambda folder: large_run(13, 4, 3).trace.save(folder / "workers.npz"), "are of different runs"),
     ],

@@ -56,8 +56,8 @@ def smaller_step(run: RecordedRun) -> str:
     if not isinstance(rate, int | float) or not math.isfinite(rate):
         return f"Try --method danl: it goes back where the objective rises, which {family(run)} does not."
     return (
-        f"Try a smaller step, as in --method {family(run)}:learning_rate={rate / 10:.3g}, or leave learning_rate out for "
-        "one that is worked out; or --method danl."
+        f"Try a smaller step, as in --method {family(run)}:learning_rate={rate / 10:.3g}, or leave learning_rate out "
+        "for one that is worked out; or --method danl."
     )
 
 
@@ -123,8 +123,8 @@ def larger_batches(run: RecordedRun) -> list[str]:
     if trend.stalled_since is None and not trend.rose:
         return []
     return [
-        f"Try a larger --batch-size than {size}, or leave it out: gradients of few rows are too rough to get nearer, and "
-        "the losses refuse their steps."
+        f"Try a larger --batch-size than {size}, or leave it out: gradients of few rows are too rough to get nearer, "
+        "and the losses refuse their steps."
     ]
 
 

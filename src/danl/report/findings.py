@@ -63,7 +63,9 @@ def ending(run: RecordedRun) -> list[Finding]:
     if not np.isnan(history.column("simulated_seconds")).all():
         cost += f" here; by the machines' profiles {seconds(float(simulated))}"
     if run.status == "running":
-        return [Finding("note", f"Is running: {counted(len(history), 'exchange')} so far, at {told}. So far it {cost}.")]
+        return [
+            Finding("note", f"Is running: {counted(len(history), 'exchange')} so far, at {told}. So far it {cost}.")
+        ]
     tone, words = ENDINGS.get(run.status, ("note", f"How it ended is not known ({_why_unknown(run)}): it is"))
     return [Finding(tone, f"{words} after {counted(len(history), 'exchange')}, at {told}. It {cost}.")]  # type: ignore[arg-type]
 
@@ -128,8 +130,8 @@ def _trouble(trend: Trend) -> list[Finding]:
     elif trend.slow is not None:
         since, factor = trend.slow
         text = (
-            f"Is slow since exchange {since}: in the last {counted(trend.last - since, 'exchange')} the {trend.name} did "
-            f"not even halve; it still falls, by {_factor(factor)} an exchange."
+            f"Is slow since exchange {since}: in the last {counted(trend.last - since, 'exchange')} the {trend.name} "
+            f"did not even halve; it still falls, by {_factor(factor)} an exchange."
         )
     else:
         return []

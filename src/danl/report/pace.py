@@ -12,7 +12,7 @@ from danl.report.run import RecordedRun
 PACE_SHARE = 0.8
 """Workers set the pace when, in this share of the exchanges, one of them is among the slowest."""
 AS_SLOW = 0.99
-"""As slow as the slowest is who takes at least this share of its time: equal machines are not told apart by rounding."""
+"""As slow as the slowest is who takes at least this share of its time: rounding tells no equal machines apart."""
 LEAST_SAVED = 0.1
 """Of workers without whom the run would have saved less than this share of its time nothing is said."""
 

@@ -85,8 +85,8 @@ def read_run(path: str | Path, name: str | None = None) -> RecordedRun:
         raise InputError(f"DIR={str(path)!r}: must be a folder that exists; give the one danl fit --out wrote")
     if not (path / "history.csv").is_file() and all((path / name).is_file() for name in REPRODUCTION):
         raise InputError(
-            f"DIR={str(path)!r}: is a folder of danl reproduce, which has no report; open {str(path / 'index.md')!r}, or "
-            "give a folder danl fit --out wrote"
+            f"DIR={str(path)!r}: is a folder of danl reproduce, which has no report; open {str(path / 'index.md')!r}, "
+            "or give a folder danl fit --out wrote"
         )
     rows = path / "history.csv"
     if not rows.is_file():

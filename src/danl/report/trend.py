@@ -1,8 +1,8 @@
 """Whether a run was still getting nearer: the stretch in which it fell, how, and since when it does not.
 
-Looked at is the gap where it is known to the end, else the gradient norm: the best so far after every exchange, on a log
-scale, down to where rounding is all that is left. What did not halve for long has stalled where its newest quarter is
-flat, is slow where that still falls, and has risen where that lies above the best.
+Looked at is the gap where it is known to the end, else the gradient norm: the best so far after every exchange, on a
+log scale, down to where rounding is all that is left. What did not halve for long has stalled where its newest quarter
+is flat, is slow where that still falls, and has risen where that lies above the best.
 """
 
 from __future__ import annotations
