@@ -141,9 +141,9 @@ def test_every_method_and_policy_that_is_advised_exists():
                 rows = [row(0, "hessian", bytes_up=10_000), *(row(i, grad_norm=factor**i) for i in range(1, 12))]
                 said += tried(run_of(rows, **config_of(status, method=method)))
                 said += tried(run_of([row(i, coverage=(4, 0)) for i in range(30)], **config_of(status, method=method)))
-                    config = config_of(status, method=method)
-                    config["settings"]["method_options"] = {"learning_rate": 0.5, "batch_size": 8}
-                    said += tried(run_of(rows, **config))
+                config = config_of(status, method=method)
+                config["settings"]["method_options"] = {"learning_rate": 0.5, "batch_size": 8}
+                said += tried(run_of(rows, **config))
     methods = {match.rstrip(",.:") for text in said for match in re.findall(r"--method (\S+)", text)}
     policies = {match.rstrip(",.:") for text in said for match in re.findall(r"--policy (\S+)", text)}
     assert len(methods) >= 6

@@ -227,7 +227,7 @@ def test_what_is_known_of_workers_only_since_an_exchange_is_said_to_be_so(browse
     assert ", counted from exchange 5 on." in text(browser, "#who-value")
     assert text(browser, "#workers-note").startswith("What each worker did is known from exchange 5 on")
     browser.evaluate("document.querySelector('#workers-table summary').click()")
-    browser.until("document.querySelector('#workers-table caption')", 20)
+    browser.until("document.querySelector('#workers-table caption') !== null", 20)
     assert text(browser, "#workers-table caption") == "Sums since exchange 5."
 
 

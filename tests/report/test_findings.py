@@ -258,8 +258,8 @@ def test_what_falls_at_every_exchange_is_slow_and_has_not_stalled():
     values = [0.144 * 0.5**i for i in range(4)] + [0.018 * 0.995**i for i in range(1, 60)]
     rows = [row(i, grad_norm=value) for i, value in enumerate(values)]
     assert said(progress, run_of(rows, status="max_rounds"))[1:] == [
-        "Is slow since exchange 3: in the last 59 exchanges the gradient norm did not even halve; it still falls, by 0.5 % "
-        "an exchange."
+        "Is slow since exchange 3: in the last 59 exchanges the gradient norm did not even halve; it still falls, by "
+        "0.5 % an exchange."
     ]
 
 
