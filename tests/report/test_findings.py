@@ -62,6 +62,25 @@ def test_every_status_has_its_words(status, tone, words):
     assert found.text.startswith(words)
 
 
+def test_an_unknown_ending_says_why_it_is_not_known():
+    assert "not known (no config.json): it is after" in said(ending, run_of([row(0)]))[0]
+    assert "not known (config.json does not say)" in said(ending, run_of([row(0)], danl="0.1.0"))[0]
+    assert "not known (config.json has the status 'odd')" in said(ending, run_of([row(0)], status="odd"))[0]
+
+
+def test_of_a_run_that_goes_on_it_is_said_how_far_it_is():
+    assert said(ending, run_of([row(0), row(1)], status="running")) == [
+        "Is running: 2 exchanges so far, at gradient norm 1.0e-01. So far it cost 200 B up, 20 B down and 1 s."
+    ]
+
+
+@pytest.mark.parametrize(("gap", "words"), [(-5.6e-17, "0 (rounding)"), (0.0, "0 (rounding)"), (-1e-6, "-1.0e-06")])
+def test_a_gap_below_zero_is_rounding_where_it_is_small(gap, words):
+    run = run_of([row(0, gap=gap)], status="converged")
+    assert f", gap {words}. It cost" in said(ending, run)[0]
+    assert run_payload(run)["summary"]["rounding"] == (words == "0 (rounding)")
+
+
 def test_the_share_of_hessians_counts_both_directions():
     rows = [row(0, "hessian", bytes_up=890, bytes_down=10), row(1, bytes_up=60, bytes_down=40)]
     assert said(hessians, run_of(rows)) == ["1 exchange of 2 carried Hessians: 900 B, 90 % of all bytes."]
