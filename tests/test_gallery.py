@@ -1,10 +1,14 @@
 """The gallery: four panels of runs, from their rows alone."""
 
+from itertools import combinations
+from math import gcd
+
 import numpy as np
 import pytest
 
 import danl
-from danl.gallery import SHOWN, bytes_by_kind, coverage_of, plot_gallery
+from danl.figures import COLOURS, MARKERS, STYLES, draw_progress
+from danl.gallery import SHOWN, _draw_bytes, bytes_by_kind, coverage_of, plot_gallery
 from danl.history import History
 from tests.problems import random_problem
 
@@ -65,3 +69,25 @@ def test_one_run_is_enough_and_none_is_not(runs, tmp_path):
     assert plot_gallery({"danl": runs["danl"]}, tmp_path / "one.png").exists()
     with pytest.raises(danl.InputError, match="at least one run"):
         plot_gallery({}, tmp_path / "none.png")
+
+
+def test_many_runs_are_told_apart(runs, tmp_path):
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots(1, 2)
+    draw_progress(*axes, {str(number): runs["gd"] for number in range(16)})
+    looks = [(line.get_color(), line.get_marker()) for line in axes[0].get_lines()]
+    assert len(set(looks)) == 16
+    assert all(gcd(len(one), len(other)) == 1 for one, other in combinations((COLOURS, STYLES, MARKERS), 2))
+
+
+def test_the_kinds_of_exchange_are_named_beside_the_bars_and_not_on_them(runs):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    _draw_bytes(axes, {str(number): runs["danl"] for number in range(8)})
+    figure.draw_without_rendering()
+    legend = axes.get_legend().get_window_extent()
+    assert not legend.overlaps(axes.get_window_extent())
+    assert legend.y0 >= 0

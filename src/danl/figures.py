@@ -12,10 +12,11 @@ from danl.atomic import written_whole
 from danl.errors import InputError
 from danl.history import History
 
-# Okabe and Ito's palette: told apart by colour-blind readers; line styles and markers tell them apart in print.
+# Okabe and Ito's palette: told apart by colour-blind readers; line styles and markers tell them apart in print. The
+# lengths of the three have no common divisor: two runs that share one of these do not share the others.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-STYLES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (7, 2)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+STYLES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (7, 2)), (0, (1, 3)), (0, (9, 2, 2, 2)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 FLOOR = 1e-16
 """Gaps below this are rounding: they are drawn here."""
 

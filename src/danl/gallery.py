@@ -15,6 +15,8 @@ from danl.history import History
 
 SHOWN = 40
 """Exchanges of each run whose coverage is shown: beyond that the cells are too narrow to see."""
+INSIDE = 4
+"""Runs whose names find room between the curves; those of more stand beside the panel."""
 KINDS = {
     "hessian": "#332288",
     "gradient": "#88CCEE",
@@ -54,7 +56,9 @@ def plot_gallery(histories: Mapping[str, History], path: str | Path, *, title: s
     by_bytes.tick_params(labelleft=False)
     by_rounds.set_title("How far in how many exchanges", **HEADING)
     by_bytes.set_title("How far for how many bytes", **HEADING)
-    if len(histories) > 1:
+    if len(histories) > INSIDE:
+        by_rounds.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    elif len(histories) > 1:
         by_rounds.legend(frameon=False, loc="best")
     _draw_coverage(figure, grid[1, 0], histories)
     _draw_bytes(figure.add_subplot(grid[1, 1]), histories)
@@ -133,7 +137,9 @@ def _draw_bytes(axes: Any, histories: Mapping[str, History]) -> None:
     axes.set_xlim(0.0, 1.32 * before.max())
     axes.set_xlabel("megabytes, up and down")
     axes.set_title("What the bytes were spent on", **HEADING)
-    axes.legend(frameon=False, loc="lower right", title="kind of exchange")
+    entries = len(axes.get_legend_handles_labels()[0])
+    look = {"frameon": False, "title": "kind of exchange", "ncols": min(entries, 4), "columnspacing": 1.2}
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), **look)  # below: a bar may be anywhere inside
     axes.grid(True, axis="x", color="#dddddd", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)

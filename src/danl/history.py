@@ -21,6 +21,8 @@ from danl.atomic import written_whole
 from danl.errors import InputError
 
 COVERAGE = "coverage_"
+TRAINING = ("hessian", "gradient", "local-steps")
+"""Kinds of exchange that are a round of training: coverage and staleness are counted over these."""
 
 
 @dataclass(frozen=True)

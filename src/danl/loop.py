@@ -25,7 +25,7 @@ from danl.core.messages import FOR_GOOD, Array, Exchange, Failure, GradientReply
 from danl.core.stack import Tasks, who_answered, who_was_asked
 from danl.engines import Engine
 from danl.errors import InputError
-from danl.history import History, Row
+from danl.history import TRAINING, History, Row
 from danl.methods import AnyMethod, Info, Setup, State, Status, Turn
 from danl.policies import MaskRecord, Profile, coverage_counts
 from danl.problem import Problem, RemoteProblem
@@ -33,8 +33,6 @@ from danl.result import Reference, Result
 from danl.trace import ANSWERED, SILENT, Trace
 from danl.warn import warn
 
-TRAINING = ("hessian", "gradient", "local-steps")
-"""Kinds of exchange that count as a round of training for coverage and staleness."""
 UNCOVERED_ROUNDS = 50
 """Warn when a region was in nobody's mask for this many masked rounds in a row."""
 BLOWN_UP = 1e12

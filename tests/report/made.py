@@ -118,3 +118,8 @@ def write_folder(run, folder):
     if run.trace is not None:
         run.trace.save(folder / "workers.npz")
     return folder
+
+
+def sentences(said):
+    """The texts of findings alone."""
+    return [found.text for found in said]

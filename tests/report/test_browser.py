@@ -8,9 +8,13 @@ import time
 
 import pytest
 
+from danl.report import growing as growing_module
 from danl.report import write_report
+from danl.report.live import LivePage, Server
+from danl.trace import Trace
 from tests.report.browser import Browser
 from tests.report.made import config_of, large_run, row, run_of
+from tests.report.test_findings import resumed
 from tests.report.test_page import HOSTILE, hostile_run
 
 pytestmark = pytest.mark.timeout(180)
@@ -33,6 +37,9 @@ def pages(tmp_path_factory):
         "rounding": [run_of([row(i, gap=[1e-3, 1e-9, 0.0, -1e-17][i]) for i in range(4)], **config_of("converged"))],
         "hostile": [hostile_run(), large_run(8, 3, 2, name=HOSTILE)],
         "empty": [run_of([], **config_of("interrupted"))],
+        "six": [large_run(30, 10, 4, seed=seed, name=f"danl:window={seed},hessian_dtype=float32") for seed in range(6)],
+        "one empty": [large_run(30, 10, 4, name="full"), run_of([], name="empty", **config_of("interrupted"))],
+        "resumed": [resumed()],
         "large": [large_run(5000, 100, 16)],
     }
     return {name: write_report(made, folder / f"{name}.html").as_uri() for name, made in runs.items()}
@@ -183,6 +190,78 @@ def test_it_prints_in_light_colours(browser, pages):
     assert len(browser.send("Page.printToPDF")["data"]) > 10_000
     browser.evaluate("dispatchEvent(new Event('afterprint'))")
     assert browser.evaluate("document.getElementById('progress').layout.paper_bgcolor") == "#14171a"
+
+
+@pytest.mark.parametrize("name", ["one", "two", "six"])
+def test_nothing_is_cut_off_on_paper(browser, pages, name):
+    browser.go(pages[name], width=670)
+    browser.send("Emulation.setEmulatedMedia", media="print")
+    try:
+        browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+        cut = browser.evaluate(
+            """[...document.querySelectorAll('main *')].filter(part => {
+                const box = part.getBoundingClientRect();
+                return box.width && !part.closest('svg') && (box.right > innerWidth + 1 || box.left < -1
+                    || (part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).overflowX !== 'visible'));
+            }).map(part => part.outerHTML.slice(0, 80))"""
+        )
+        assert cut == []
+        browser.evaluate("dispatchEvent(new Event('afterprint'))")
+    finally:
+        browser.send("Emulation.setEmulatedMedia", media="")
+
+
+def test_a_run_without_rows_does_not_show_the_map_of_another(browser, pages):
+    browser.go(pages["one empty"])
+    assert browser.evaluate("document.getElementById('coverage').offsetHeight") > 0
+    browser.change("run", "1")
+    assert browser.evaluate("document.getElementById('coverage').offsetHeight") == 0
+    assert text(browser, "#no-masks") == "No exchange was made: there is nothing to show."
+    browser.change("run", "0")
+    assert browser.evaluate("document.querySelector('#coverage .heatmaplayer image') !== null")
+    assert browser.complaints() == []
+
+
+def test_what_is_known_of_workers_only_since_an_exchange_is_said_to_be_so(browser, pages):
+    browser.go(pages["resumed"])
+    assert ", counted from exchange 5 on." in text(browser, "#who-value")
+    assert text(browser, "#workers-note").startswith("What each worker did is known from exchange 5 on")
+    browser.evaluate("document.querySelector('#workers-table summary').click()")
+    browser.until("document.querySelector('#workers-table caption') !== null", 20)
+    assert text(browser, "#workers-table caption") == "Sums since exchange 5."
+
+
+def test_a_served_page_keeps_open_what_was_opened_and_only_the_newest_masks(browser, monkeypatch):
+    monkeypatch.setattr(growing_module, "frames_that_fit", lambda trace: 6)
+    whole, trace = large_run(40, 4, 3), Trace()
+    trace.begin(4, 3)
+    page = LivePage(trace, dict(whole.config))
+
+    def go_on(first, end):
+        for number in range(first, end):
+            arrays = (whole.trace.bytes_up[number], whole.trace.bytes_down[number], None)
+            trace.note(number, whole.trace.asked_in(number), whole.trace.trained_in(number), *arrays)
+            page(whole.history[number])
+
+    go_on(0, 5)
+    server = Server(page)
+    try:
+        browser.go(server.address)
+        browser.until("document.getElementById('live').textContent.includes('5 exchanges')")
+        browser.evaluate("document.querySelectorAll('#made details')[1].firstChild.click()")
+        go_on(5, 9)
+        browser.until("document.getElementById('live').textContent.includes('9 exchanges')")
+        assert browser.evaluate("document.querySelectorAll('#made details')[1].open")
+        assert browser.evaluate("Array.from(state.runs[0].masks.exchange)") == [3, 4, 5, 6, 7, 8]
+        assert text(browser, "#exchange-number").startswith("8 of 8")
+        shown = browser.evaluate("document.getElementById('who-map').data[0].z.map(line => line.map(v => v === 2))")
+        assert shown == whole.trace.trained_in(8).tolist()
+        page.finish(dict(whole.config) | {"machine": {"platform": "another"}})
+        browser.until("document.getElementById('live').textContent.includes('ended')")
+        assert browser.evaluate("document.querySelectorAll('#made details')[1].open")
+        assert browser.complaints() == []
+    finally:
+        server.close()
 
 
 def test_every_control_has_a_name_and_can_be_reached(browser, pages):

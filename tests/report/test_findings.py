@@ -1,5 +1,7 @@
 """What a report says of a run: every sentence against rows that were made for it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,11 +15,13 @@ from danl.report.findings import (
     progress,
     refusals,
     region_waits,
-    sentences,
     untrained_regions,
 )
+from danl.report.payload import run_payload
+from danl.report.trend import trend_of
+from danl.trace import Trace
 from danl.words import counted, human_bytes, listed, percent
-from tests.report.made import large_run, row, run_of, trace_of
+from tests.report.made import large_run, row, run_of, sentences, trace_of
 
 NAN = float("nan")
 
@@ -58,6 +62,25 @@ def test_every_status_has_its_words(status, tone, words):
     assert found.text.startswith(words)
 
 
+def test_an_unknown_ending_says_why_it_is_not_known():
+    assert "not known (no config.json): it is after" in said(ending, run_of([row(0)]))[0]
+    assert "not known (config.json does not say)" in said(ending, run_of([row(0)], danl="0.1.0"))[0]
+    assert "not known (config.json has the status 'odd')" in said(ending, run_of([row(0)], status="odd"))[0]
+
+
+def test_of_a_run_that_goes_on_it_is_said_how_far_it_is():
+    assert said(ending, run_of([row(0), row(1)], status="running")) == [
+        "Is running: 2 exchanges so far, at gradient norm 1.0e-01. So far it cost 200 B up, 20 B down and 1 s."
+    ]
+
+
+@pytest.mark.parametrize(("gap", "words"), [(-5.6e-17, "0 (rounding)"), (0.0, "0 (rounding)"), (-1e-6, "-1.0e-06")])
+def test_a_gap_below_zero_is_rounding_where_it_is_small(gap, words):
+    run = run_of([row(0, gap=gap)], status="converged")
+    assert f", gap {words}. It cost" in said(ending, run)[0]
+    assert run_payload(run)["summary"]["rounding"] == (words == "0 (rounding)")
+
+
 def test_the_share_of_hessians_counts_both_directions():
     rows = [row(0, "hessian", bytes_up=890, bytes_down=10), row(1, bytes_up=60, bytes_down=40)]
     assert said(hessians, run_of(rows)) == ["1 exchange of 2 carried Hessians: 900 B, 90 % of all bytes."]
@@ -76,7 +99,13 @@ def test_regions_nobody_trained_are_named_with_their_exchanges():
 
 def test_regions_with_the_same_wait_share_a_sentence():
     rows = [row(0), row(1, coverage=(0, 0)), row(2, coverage=(0, 0)), row(3)]
-    assert said(untrained_regions, run_of(rows)) == ["Regions 0 and 1 went untrained for 2 rounds each."]
+    assert said(untrained_regions, run_of(rows)) == [
+        "Regions 0 and 1 went untrained for 2 rounds each, from exchange 1 to 2."
+    ]
+    rows = [row(0), row(1, coverage=(0, 4)), row(2, coverage=(0, 0)), row(3, coverage=(4, 0)), row(4)]
+    assert said(untrained_regions, run_of(rows)) == [
+        "Regions 0 and 1 went untrained for 2 rounds each, at some time from exchange 1 to 3."
+    ]
 
 
 def test_of_many_regions_the_longest_waits_are_named():
@@ -84,7 +113,7 @@ def test_of_many_regions_the_longest_waits_are_named():
     texts = said(untrained_regions, run_of(rows))
     assert texts[0] == "Region 5 went untrained for 8 rounds, from exchange 0 to 7."
     assert len(texts) == 4
-    assert texts[-1] == "3 more went untrained for up to 5 rounds."
+    assert texts[-1] == "3 more regions went untrained for up to 5 rounds."
 
 
 def test_regions_trained_in_every_other_round_are_no_news():
@@ -95,7 +124,9 @@ def test_the_longest_wait_of_a_pair_is_the_histories_gamma():
     masks = np.ones((8, 3, 2), dtype=bool)
     masks[2:6, 1, 0] = False  # rounds 2, 3, 5; exchange 4 is a loss and no round
     masks[4] = False
-    rows = [row(i, "loss" if i == 4 else "gradient", coverage=tuple(masks[i].sum(axis=0).tolist())) for i in range(8)]
+    kinds = ["loss" if i == 4 else "gradient" for i in range(8)]
+    told = {"max_staleness": 3}
+    rows = [row(i, kinds[i], coverage=tuple(masks[i].sum(axis=0).tolist()), **told) for i in range(8)]
     assert said(longest_wait, run_of(rows, trace=trace_of(masks))) == [
         "Worker 1 sent nothing on region 0 for 3 rounds, from exchange 2 to 5: the longest wait of a worker and a "
         "region (gamma = 3)."
@@ -117,6 +148,24 @@ def test_who_sets_the_pace_and_what_it_costs():
         "Workers 2 and 5 set the pace: one of them is the slowest in 100 % of the exchanges. If the others had not "
         "waited for them, the run would have taken 10 s instead of 46 s by the profiles."
     ]
+
+
+def test_equally_slow_workers_are_named_together():
+    seconds = np.full((10, 10), 0.1)
+    seconds[:, :3] = 2.9 * (1 + 1e-9 * np.arange(3))
+    run = run_of([row(i) for i in range(10)], trace=trace_of(np.ones((10, 10, 2)), seconds=seconds))
+    assert said(pace, run) == [
+        "Workers 0, 1 and 2 set the pace: one of them is the slowest in 100 % of the exchanges. If the others had not "
+        "waited for them, the run would have taken 1 s instead of 29 s by the profiles."
+    ]
+    assert run_payload(run)["workers"]["slowest"] == [10, 10, 10, *([0] * 7)]
+
+
+@pytest.mark.parametrize("slow", [1.0, 1.05])
+def test_of_a_pace_that_hardly_matters_nothing_is_said(slow):
+    seconds = np.ones((10, 8))
+    seconds[:, 2] = slow
+    assert pace(run_of([row(i) for i in range(10)], trace=trace_of(np.ones((10, 8, 2)), seconds=seconds))) == []
 
 
 def test_nobody_sets_the_pace_where_it_changes():
@@ -147,6 +196,34 @@ def test_absences_name_the_worker_that_missed_most():
     rows = [row(0, active=3), row(1, active=2, failed=1), row(2, active=1, failed=2), row(3, active=2)]
     run = run_of(rows, trace=trace_of(np.ones((4, 3, 2)), asked=asked))
     assert said(absences, run) == ["3 of 11 replies did not come, in 2 of 4 exchanges; worker 0 missed most, 2 of 3."]
+
+
+def resumed(first=5, count=12):
+    """A run of which it is not known who did what before an exchange."""
+    whole = large_run(count, 8, 3)
+    late = Trace()
+    late.begin(8, 3)
+    for number in range(first, count):
+        codes, taken = whole.trace.asked_in(number).copy(), np.where(np.arange(8) == 2, 5.0, 1.0)
+        codes[0] = 2
+        masks = whole.trace.trained_in(number) & (np.arange(8) != 1)[:, None]
+        late.note(number, codes, masks, whole.trace.bytes_up[number], whole.trace.bytes_down[number], taken)
+    rows = [replace(one, failed=1, max_staleness=9) for one in whole.history]
+    return run_of(rows, trace=late, **whole.config)
+
+
+def test_what_is_said_of_workers_is_since_it_is_known():
+    run = resumed()
+    assert said(absences, run)[0].endswith("; since exchange 5 worker 0 missed most, 7 of 7.")
+    assert said(longest_wait, run)[0].startswith(
+        "Since exchange 5 worker 1 sent nothing on region 0 for 7 rounds, from"
+    )
+    assert "(gamma = 9 over the whole run)" in said(longest_wait, run)[0]
+    (text,) = said(pace, run)
+    assert text.startswith("Since exchange 5 worker 2 sets the pace")
+    assert "the run since exchange 5 would have taken 7 s instead of 35 s" in text
+    assert run_payload(run)["since"] == 5
+    assert run_payload(large_run(12, 4, 3))["since"] == 0
 
 
 def test_absences_without_a_trace_and_none_at_all():
@@ -185,6 +262,38 @@ def test_a_stall_is_dated():
     assert said(progress, run_of(rows, status="max_rounds")) == [
         "From exchange 0 to 6 the gap fell linearly: by a factor of 10 an exchange on average.",
         "Stalled since exchange 6: in the last 24 exchanges the gap did not even halve; it is 1.0e-06 at best.",
+    ]
+
+
+def test_a_gap_that_stopped_being_known_is_not_looked_at():
+    gaps = [10.0 ** -min(i, 3) if i < 20 else NAN for i in range(40)]
+    rows = [row(i, gap=gaps[i], grad_norm=0.5**i) for i in range(40)]
+    assert said(progress, run_of(rows, status="max_rounds")) == [
+        "From exchange 0 to 39 the gradient norm fell linearly: by a factor of 2.00 an exchange on average."
+    ]
+
+
+def test_what_falls_at_every_exchange_is_slow_and_has_not_stalled():
+    values = [0.144 * 0.5**i for i in range(4)] + [0.018 * 0.995**i for i in range(1, 60)]
+    rows = [row(i, grad_norm=value) for i, value in enumerate(values)]
+    assert said(progress, run_of(rows, status="max_rounds"))[1:] == [
+        "Is slow since exchange 3: in the last 59 exchanges the gradient norm did not even halve; it still falls, by "
+        "0.5 % an exchange."
+    ]
+
+
+def test_noise_that_happens_to_have_a_smallest_value_late_has_stalled():
+    noise = 1 + 0.3 * np.random.default_rng(1).random(80)
+    rows = [row(i, gap=10.0 ** -min(i, 4) * noise[i]) for i in range(80)]
+    trend = trend_of(run_of(rows).history)
+    assert (trend.stalled_since is not None, trend.slow, trend.rose) == (True, None, False)
+
+
+def test_a_rise_is_no_stall():
+    rows = [row(i, gap=[0.3, 0.051][i] if i < 2 else 0.1 * 1.05**i) for i in range(98)]
+    assert said(progress, run_of(rows, status="max_rounds")) == [
+        "From exchange 0 to 1 the gap fell quickly: by a factor of 5.88 an exchange on average.",
+        "The gap rose: from 5.1e-02 after exchange 1, the smallest, to 1.1e+01 after exchange 97.",
     ]
 
 

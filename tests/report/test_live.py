@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 import danl
+from danl.history import History
+from danl.report import growing as growing_module
 from danl.report import live as live_module
+from danl.report.encode import row_columns
 from danl.report.live import LivePage, Server
+from danl.report.payload import summary_of, workers_of
 from danl.trace import Trace
 from tests.report.made import large_run
 
@@ -185,3 +189,110 @@ def test_findings_are_not_made_at_every_look(running, monkeypatch):
     page.rows_after(0)
     page.rows_after(0)
     assert len(made) == 2
+
+
+def test_an_answer_is_what_all_the_rows_at_once_would_say(running):
+    _, page, go_on, whole = running
+    said = [page.rows_after(0)["run"]]
+    go_on(4)
+    said.append(page.rows_after(5)["run"])
+    go_on(3)
+    said.append(page.rows_after(9)["run"])
+    columns = ["bytes", "seconds", "coverage", "gap", "kind"]
+    for name, kind in zip(columns, ("<f8", "<f8", "<i4", "<f8", "<u1"), strict=True):
+        told = np.concatenate([decoded(one["rows"][name], kind) for one in said])
+        assert told == pytest.approx(decoded(row_columns(whole, np.arange(12))[name], kind))
+    apart = {"seconds", "simulated", "method"}
+    summary = {name: value for name, value in summary_of(whole).items() if name not in apart}
+    assert summary.items() <= said[-1]["summary"].items()
+    assert said[-1]["summary"]["seconds"] == pytest.approx(summary_of(whole)["seconds"])
+    assert said[-1]["workers"]["up"] == workers_of(whole.trace)["up"]
+    assert said[-1]["workers"]["silent"] == workers_of(whole.trace)["silent"]
+    assert said[-1]["summary"]["method"] == "danl"
+
+
+def decoded(text, kind):
+    import base64
+
+    return np.frombuffer(base64.b64decode(text), dtype=kind)
+
+
+def test_an_answer_looks_at_the_newest_rows_only(running, monkeypatch):
+    seen = []
+    real = History.column
+    monkeypatch.setattr(History, "column", lambda self, name: seen.append(len(self)) or real(self, name))
+    _, page, go_on, _ = running
+    page.rows_after(0)
+    go_on(2)
+    seen.clear()
+    page.rows_after(5)
+    assert max(seen) == 2
+
+
+def test_masks_of_a_long_run_are_those_of_the_newest_exchanges(running, monkeypatch):
+    monkeypatch.setattr(growing_module, "frames_that_fit", lambda trace: 4)
+    _, page, go_on, _ = running
+    first = page.rows_after(0)["run"]
+    assert (numbers(first["masks"]["exchange"]), first["masks"]["most"]) == ([1, 2, 3, 4], 4)
+    assert numbers(first["rows"]["exchange"]) == [0, 1, 2, 3, 4]
+    assert first["notes"][0].startswith("The map of workers and regions has the newest 4 exchanges")
+    go_on(7)
+    assert numbers(page.rows_after(5)["run"]["masks"]["exchange"]) == [8, 9, 10, 11]
+    monkeypatch.setattr(growing_module, "frames_that_fit", lambda trace: 0)
+    none = page.rows_after(5)["run"]
+    assert none["masks"] is None
+    assert none["no_masks"].startswith("Who trained what is left out: 12 pairs")
+
+
+def test_a_run_that_was_taken_up_again_begins_where_it_went_on():
+    whole = large_run(12, 4, 3)
+    trace = Trace()
+    trace.begin(4, 3)
+    page = LivePage(trace, dict(whole.config))
+    for number in range(8, 12):
+        arrays = (whole.trace.bytes_up[number], whole.trace.bytes_down[number], None)
+        trace.note(number, whole.trace.asked_in(number), whole.trace.trained_in(number), *arrays)
+    for number in range(12):  # rows of all of it, who did what of the last four
+        page(whole.history[number])
+    told = page.rows_after(0)["run"]
+    assert (told["since"], numbers(told["masks"]["exchange"])) == (8, [8, 9, 10, 11])
+    assert told["workers"]["up"] == whole.trace.bytes_up[8:].sum(axis=0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "meant"),
+    [
+        ("127.0.0.1", 80, True),
+        ("LocalHost", 80, True),
+        ("127.0.0.1:80", 80, True),
+        ("LOCALHOST:8000", 8000, True),
+        ("127.0.0.1", 8000, False),
+        ("evil.example", 80, False),
+        ("127.0.0.1:8000", 80, False),
+        (None, 80, False),
+    ],
+)
+def test_a_host_without_a_port_means_80(host, port, meant):
+    assert live_module.is_meant(host, port) == meant
+
+
+def test_who_comes_under_another_name_is_told_the_right_one(running):
+    server = running[0]
+    assert ask(server, "/", host="evil.example")[1].decode() == f"open it as http://127.0.0.1:{server.port}/\n"
+
+
+def test_silent_connections_do_not_keep_a_page_waiting_for_long(running, monkeypatch):
+    server, page, *_ = running
+    monkeypatch.setattr(live_module, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(live_module.Handler, "timeout", 0.5)
+    small, silent = Server(page), []
+    before = threading.active_count()
+    try:
+        silent = [socket.create_connection(("127.0.0.1", small.port), timeout=TIMEOUT) for _ in range(40)]
+        assert ask(small, "/rows?after=0")[0].status == 200
+        assert threading.active_count() - before <= 3
+    finally:
+        for connection in silent:
+            connection.close()
+        small.close()
+    assert server.port != small.port

@@ -48,7 +48,10 @@ def test_a_comparison_stands_for_its_runs(tmp_path):
         (lambda folder: (folder / "history.csv").write_text("a,b\n1,2\n"), "has no column 'exchange'"),
         (lambda folder: (folder / "config.json").write_text("{"), "is damaged, not the JSON danl fit --out wrote"),
         (lambda folder: (folder / "config.json").write_text("[1]"), "must be one JSON object"),
-        (lambda folder: (folder / "workers.npz").write_bytes(b"PK\x03\x04"), "workers.npz"),
+        (
+            lambda folder: (folder / "workers.npz").write_bytes(b"PK\x03\x04"),
+            "or remove it for a report without workers$",
+        ),
         (lambda folder: large_run(12, 4, 2).trace.save(folder / "workers.npz"), "are of different runs"),
         (lambda folder: large_run(13, 4, 3).trace.save(folder / "workers.npz"), "are of different runs"),
     ],
@@ -69,3 +72,10 @@ def test_a_comparison_without_runs_is_refused(tmp_path, text):
 def test_no_folder_at_all():
     with pytest.raises(danl.InputError, match="DIR: is missing"):
         read_runs([])
+
+
+def test_a_folder_of_a_reproduction_is_told_from_one_that_is_empty(tmp_path):
+    for name in ("index.md", "environment.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(danl.InputError, match=r"is a folder of danl reproduce, which has no report; open .*index\.md"):
+        read_run(tmp_path)

@@ -23,10 +23,9 @@ from danl.cli.chart import HESSIAN, MARKS_MEAN, REFUSED, Course, curve, matrix, 
 from danl.cli.display import human_bytes
 from danl.cli.forecast import WINDOW, Seen, duration, forecast
 from danl.core.messages import Mask
-from danl.history import History, Row
+from danl.history import TRAINING, History, Row
 from danl.trace import Int8Array, Trace
 
-TRAINING = ("hessian", "gradient", "local-steps")
 PER_SECOND = 8
 LINE_EVERY = 5
 """Without a terminal: a line every so many exchanges,"""

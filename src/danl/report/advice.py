@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from danl.words import percent
 
 FIRST_ORDER = ("gd", "fedavg")
 WITHOUT_SAFEGUARD = ("danl-masked", "danl-paper", "newton-zero", "newton-undamped")
+STALE_PARTS = ("danl-masked", "danl-paper")
+"""Methods that average what is stale as if it were new."""
 SEPARABLE = "separable"
 MOST_ROUNDS = 100_000
 """Where the rate so far would take longer than this, more rounds are no advice."""
@@ -22,7 +25,10 @@ HESSIAN_SHARE = 0.8
 
 def advice(run: RecordedRun) -> list[Finding]:
     """At most a handful, the most useful first."""
-    looks = (after_divergence, after_quorum_lost, after_interruption, more_rounds, another_method, cover, fewer_bytes)
+    looks = (
+        after_divergence, after_quorum_lost, after_interruption, more_rounds, larger_batches, another_method, cover,
+        fewer_bytes,
+    )  # fmt: skip
     return [Finding("try", text) for look in looks for text in look(run)]
 
 
@@ -40,25 +46,46 @@ def after_divergence(run: RecordedRun) -> list[str]:
     if family(run) in WITHOUT_SAFEGUARD:
         return [f"Try --method danl: it goes back where the objective rises, which {family(run)} does not."]
     if family(run) in FIRST_ORDER:
-        return [f"Try a smaller step, as in --method {family(run)}:learning_rate=0.01, or --method danl."]
+        return [smaller_step(run)]
     return ["Try a larger penalty, for example --alpha 1e-3."]
+
+
+def smaller_step(run: RecordedRun) -> str:
+    """A tenth of the step that was given; where none was, the one that is worked out is not to blame."""
+    rate = run.told("settings", "method_options", "learning_rate")
+    if not isinstance(rate, int | float) or not math.isfinite(rate):
+        return f"Try --method danl: it goes back where the objective rises, which {family(run)} does not."
+    return (
+        f"Try a smaller step, as in --method {family(run)}:learning_rate={rate / 10:.3g}, or leave learning_rate out "
+        "for one that is worked out; or --method danl."
+    )
 
 
 def after_quorum_lost(run: RecordedRun) -> list[str]:
     """Keep what there is and go on when the workers are back."""
     if run.status != "quorum_lost":
         return []
-    return [
-        "Try --checkpoint DIR, and --resume DIR when the workers are back; --method danl:patience=30 waits longer for "
-        "absent workers before it goes on without them."
-    ]
+    longer = "--method danl:patience=30 waits longer for absent workers before it goes on without them"
+    first = resumption(run, " when the workers are back")
+    if "patience=" in run.method:
+        return [f"{first}."] if first else []
+    return [f"{first}; {longer}."] if first else [f"Try more patience: {longer}."]
 
 
 def after_interruption(run: RecordedRun) -> list[str]:
-    """How not to begin again next time."""
-    if run.status != "interrupted":
-        return []
-    return ["Try --checkpoint DIR: a run that is interrupted then goes on with --resume DIR."]
+    """How to go on, or how not to begin again next time."""
+    first = resumption(run, "") if run.status == "interrupted" else ""
+    return [f"{first}."] if first else []
+
+
+def resumption(run: RecordedRun, when: str) -> str:
+    """How to go on: from the checkpoints there are, or from those of the next time; nothing where there can be none."""
+    folder = run.told("options", "checkpoint") or run.told("options", "resume")
+    if isinstance(folder, str):
+        return f"Go on with --resume {shlex.quote(folder)}{when}: the same command, from the newest checkpoint"
+    if str(run.told("options", "engine") or "").partition(":")[0] == "flower":
+        return ""
+    return f"Try --checkpoint DIR: such a run then goes on with --resume DIR{when}"
 
 
 def more_rounds(run: RecordedRun) -> list[str]:
@@ -75,7 +102,7 @@ def rounds_needed(run: RecordedRun) -> int | None:
     norms = run.history.column("grad_norm")
     norms = norms[np.isfinite(norms) & (norms > 0)]
     trend = trend_of(run.history)
-    if len(norms) < 8 or trend is None or trend.stalled_since is not None:
+    if len(norms) < 8 or trend is None or trend.rose or trend.stalled_since is not None:
         return None
     best = np.log10(np.minimum.accumulate(norms))
     half = len(best) // 2
@@ -87,12 +114,26 @@ def rounds_needed(run: RecordedRun) -> int | None:
     return rounded if rounded <= MOST_ROUNDS else None
 
 
+def larger_batches(run: RecordedRun) -> list[str]:
+    """More rows for a gradient, where those of few have the losses refuse steps and it gets no nearer."""
+    size, trend = run.told("settings", "method_options", "batch_size"), trend_of(run.history)
+    refused = int(run.history.column("refused").sum())
+    if run.status != "max_rounds" or not isinstance(size, int) or trend is None or not refused:
+        return []
+    if trend.stalled_since is None and not trend.rose:
+        return []
+    return [
+        f"Try a larger --batch-size than {size}, or leave it out: gradients of few rows are too rough to get nearer, "
+        "and the losses refuse their steps."
+    ]
+
+
 def another_method(run: RecordedRun) -> list[str]:
     """Another method, where this one is slow or cannot get there."""
     name = family(run)
     if run.status == "max_rounds" and name in FIRST_ORDER:
         return [f"Try --method danl: curvature, where {name} has none."]
-    if run.status == "max_rounds" and name in WITHOUT_SAFEGUARD:
+    if run.status == "max_rounds" and name in STALE_PARTS and rounds_needed(run) is None:
         return [
             f"Try --method danl: with its corrected memory stale parts do not keep it from the optimum, as {name}'s do."
         ]
@@ -104,9 +145,14 @@ def another_method(run: RecordedRun) -> list[str]:
 
 
 def cover(run: RecordedRun) -> list[str]:
-    """A policy that leaves no region out for long."""
-    waits = region_waits(run)
-    longest = max((length for length, _, _ in waits), default=0)
+    """A policy that leaves no region out for long, where it was the policy that did: not replies that did not come."""
+    regions = len(run.history[0].coverage)
+    if run.told("promised", "min_trained") == regions:
+        return []
+    numbers, failed = run.history.column("exchange"), run.history.column("failed")
+    lost = {int(number) for number in numbers[failed > 0]}
+    planned = [length for length, first, last in region_waits(run) if not lost.intersection(range(first, last + 1))]
+    longest = max(planned, default=0)
     if longest < 5:
         return []
     return [f"Try --policy coverage:psi=1: it trains every region in every round; here one went without for {longest}."]
@@ -115,6 +161,8 @@ def cover(run: RecordedRun) -> list[str]:
 def fewer_bytes(run: RecordedRun) -> list[str]:
     """Hessians of half the size, where they are most of the bytes."""
     history = run.history
+    if run.status != "converged" or len(history) < 3:
+        return []
     everything = history.column("bytes_up") + history.column("bytes_down")
     hessian = history.column("kind") == "hessian"
     share = float(everything[hessian].sum() / max(everything.sum(), 1))

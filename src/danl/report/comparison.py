@@ -8,7 +8,19 @@ import numpy as np
 
 from danl.report.findings import Finding
 from danl.report.run import RecordedRun
+from danl.report.trend import gap_in_words
 from danl.words import counted, human_bytes, listed, seconds, small
+
+LOST = ("diverged", "quorum_lost")
+"""Runs that ended so came near to nothing, whatever their last row says."""
+PARTS = (
+    (("data", "sha256"), "are of different data"),
+    (("settings", "loss"), "have different losses"),
+    (("settings", "outputs"), "have different numbers of outputs"),
+    (("settings", "intercept"), "differ in whether they have an intercept"),
+    (("settings", "weighting"), "weight their workers differently"),
+)
+"""What makes an objective, and what is said where it differs."""
 
 
 def comparison(runs: Sequence[RecordedRun]) -> list[Finding]:
@@ -16,21 +28,49 @@ def comparison(runs: Sequence[RecordedRun]) -> list[Finding]:
     runs = [run for run in runs if len(run.history)]
     if len(runs) < 2:
         return []
-    return [*_same_problem(runs), *_winners(runs)]
+    differ = difference(runs)
+    warned = [Finding("warn", f"The runs {differ}: compare their gaps and objectives with care.")] if differ else []
+    return [*warned, *_winners(runs, same=not differ)]
 
 
-def _winners(runs: Sequence[RecordedRun]) -> list[Finding]:
+def difference(runs: Sequence[RecordedRun]) -> str:
+    """In what the runs did not minimise the same thing; empty where they did, as far as is known."""
+    for keys, words in PARTS:
+        told = {str(run.told(*keys)) for run in runs if run.told(*keys) is not None}
+        if len(told) > 1:
+            return words
+    if len({(str(run.told("settings", "l2")), str(run.told("settings", "alpha"))) for run in runs}) > 1:
+        return "have different penalties"
+    dealt = {text for run in runs if (text := _dealt(run)) is not None}
+    return "have their rows dealt out differently, on which this objective depends" if len(dealt) > 1 else ""
+
+
+def _dealt(run: RecordedRun) -> str | None:
+    """How the rows were dealt out, as far as the objective depends on it; None where it does not, or is not known.
+
+    With l2 the penalty depends on how many rows each worker has. With uniform weights, and not as many for each, it
+    matters, too, which ones.
+    """
+    rows, uniform = run.told("settings", "rows"), run.told("settings", "weighting") == "uniform"
+    if not isinstance(rows, list) or not (uniform or run.told("settings", "l2")):
+        return None
+    which = (run.told("data", "partition"), run.told("settings", "seed")) if uniform and len(set(rows)) > 1 else ()
+    return str((sorted(rows), which))
+
+
+def _winners(runs: Sequence[RecordedRun], *, same: bool) -> list[Finding]:
     done = [run for run in runs if run.status == "converged"]
     if not done:
-        return _nearest(runs)
+        return _nearest(runs, same=same)
     if len(done) == 1:
         return [Finding("good", f"Of {len(runs)} runs only {done[0].name} converged.")]
     few, count = _least(done, lambda run: len(run.history))
     lean, size = _least(done, lambda run: float(run.history.total_bytes()[-1]))
     fast, taken = _least(done, lambda run: float(run.history.column("seconds").sum()))
     text = (
-        f"Of the {len(done)} runs that converged {few} took the fewest exchanges ({int(count):,}), {lean} the fewest "
-        f"bytes ({human_bytes(size)}), {fast} the least time ({seconds(taken)})."
+        f"Of the {len(done)} runs that converged {listed(few)} took the fewest exchanges ({int(count):,}{_each(few)}), "
+        f"{listed(lean)} the fewest bytes ({human_bytes(size)}{_each(lean)}), {listed(fast)} the least time "
+        f"({seconds(taken)}{_each(fast)})."
     )
     left = [run.name for run in runs if run.status != "converged"]
     said = [Finding("good", text)]
@@ -39,28 +79,26 @@ def _winners(runs: Sequence[RecordedRun]) -> list[Finding]:
     return said
 
 
-def _nearest(runs: Sequence[RecordedRun]) -> list[Finding]:
-    for column, word in (("gap", "gap"), ("grad_norm", "gradient norm")):
-        ends = np.array([run.history.column(column)[-1] for run in runs])
-        if np.isfinite(ends).all():
-            best = int(ends.argmin())
-            text = f"None of {counted(len(runs), 'run')} converged; {runs[best].name} came nearest, with a {word} of "
-            return [Finding("warn", text + f"{small(float(ends[best]))}.")]
-    return [Finding("warn", f"None of {counted(len(runs), 'run')} converged.")]
+def _nearest(runs: Sequence[RecordedRun], *, same: bool) -> list[Finding]:
+    """Which came nearest: only among runs of one objective, by what is known of all that did not get lost."""
+    none = f"None of {counted(len(runs), 'run')} converged"
+    near = [run for run in runs if run.status not in LOST]
+    ends = np.array([[run.history[-1].gap, run.history[-1].grad_norm] for run in near]).reshape(-1, 2)
+    gaps, norms = np.isfinite(ends).T
+    by_gap = bool(gaps.all())
+    if not same or not near or not (by_gap or (norms.all() and not gaps.any())):
+        return [Finding("warn", f"{none}.")]
+    best = near[int(ends[:, 0 if by_gap else 1].argmin())]
+    last = best.history[-1]
+    end = f"a gap of {gap_in_words(last)}" if by_gap else f"a gradient norm of {small(last.grad_norm)}"
+    return [Finding("warn", f"{none}; {best.name} came nearest, with {end}.")]
 
 
-def _same_problem(runs: Sequence[RecordedRun]) -> list[Finding]:
-    """A warning where the runs did not minimise the same thing: their gaps and objectives are then no comparison."""
-    for keys, what in ((("data", "sha256"), "data"), (("settings", "loss"), "losses")):
-        told = {str(run.told(*keys)) for run in runs if run.told(*keys) is not None}
-        if len(told) > 1:
-            return [Finding("warn", f"The runs are of different {what}: compare their gaps and objectives with care.")]
-    penalties = {(str(run.told("settings", "l2")), str(run.told("settings", "alpha"))) for run in runs}
-    if len(penalties) > 1:
-        return [Finding("warn", "The runs have different penalties: compare their gaps and objectives with care.")]
-    return []
-
-
-def _least(runs: Sequence[RecordedRun], measure: Callable[[RecordedRun], float]) -> tuple[str, float]:
+def _least(runs: Sequence[RecordedRun], measure: Callable[[RecordedRun], float]) -> tuple[list[str], float]:
+    """The least there is, and all that have it."""
     values = [measure(run) for run in runs]
-    return runs[int(np.argmin(values))].name, min(values)
+    return [run.name for run, value in zip(runs, values, strict=True) if value == min(values)], min(values)
+
+
+def _each(names: Sequence[str]) -> str:
+    return " each" if len(names) > 1 else ""

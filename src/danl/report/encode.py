@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from danl.report.run import TRAINING, RecordedRun
+from danl.history import TRAINING, History
+from danl.report.run import RecordedRun
 from danl.trace import Trace
 
 KINDS = ("hessian", "gradient", "loss", "local-steps", "smoothness", "scores", "check")
 MOST_POINTS = 6000
 """Exchanges on a curve; more than a screen has pixels."""
+MARKED_POINTS = MOST_POINTS // 6
+"""Of them, at most so many of each kind that is marked."""
 MASK_BYTES = 4_000_000
 """Of who trained what; more, and only some exchanges are kept."""
 
@@ -28,24 +31,30 @@ def text_of(values: Any, kind: str) -> str:
 def row_columns(run: RecordedRun, chosen: np.ndarray[Any, Any]) -> dict[str, Any]:
     """The columns of the curves at the chosen rows; bytes and seconds are summed up to each of them."""
     history = run.history
-    kinds = history.column("kind").tolist()
     simulated = history.column("simulated_seconds")
     total = np.full(len(simulated), np.nan) if np.isnan(simulated).all() else np.nancumsum(simulated)
+    sums = (history.total_bytes(), np.cumsum(history.column("seconds")), total)
+    part = history if len(chosen) == len(history) else History(history[int(place)] for place in chosen)
+    return columns_of(part, *(np.asarray(column)[chosen] for column in sums))
+
+
+def columns_of(history: History, moved: Any, seconds: Any, simulated: Any) -> dict[str, Any]:
+    """The columns of all of these rows, with the bytes and seconds of the run up to each of them."""
     columns = {
         "exchange": (history.column("exchange"), "<i4"),
-        "kind": ([kind_number(kind) for kind in kinds], "<u1"),
+        "kind": ([kind_number(kind) for kind in history.column("kind").tolist()], "<u1"),
         "gap": (history.column("gap"), "<f8"),
         "grad_norm": (history.column("grad_norm"), "<f8"),
         "objective": (history.column("objective"), "<f8"),
-        "bytes": (history.total_bytes(), "<f8"),
-        "seconds": (np.cumsum(history.column("seconds")), "<f8"),
-        "simulated": (total, "<f8"),
+        "bytes": (moved, "<f8"),
+        "seconds": (seconds, "<f8"),
+        "simulated": (simulated, "<f8"),
         "active": (history.column("active"), "<i4"),
         "failed": (history.column("failed"), "<i4"),
         "refused": (history.column("refused"), "<u1"),
         "coverage": (history.column("coverage"), "<i4"),
     }
-    return {name: text_of(np.asarray(values)[chosen], kind) for name, (values, kind) in columns.items()}
+    return {name: text_of(values, kind) for name, (values, kind) in columns.items()}
 
 
 def kind_number(kind: str) -> int:
@@ -59,7 +68,7 @@ def chosen_rows(run: RecordedRun) -> np.ndarray[Any, Any]:
     if count <= MOST_POINTS:
         return np.arange(count)
     marked = (history.column("kind") == "hessian", history.column("refused") == 1, history.column("failed") > 0)
-    groups = [spaced(np.flatnonzero(flags), MOST_POINTS // 6) for flags in marked]
+    groups = [spaced(np.flatnonzero(flags), MARKED_POINTS) for flags in marked]
     chosen: np.ndarray[Any, Any] = np.unique(np.concatenate([spaced(np.arange(count), MOST_POINTS // 2), *groups]))
     return chosen
 
@@ -81,25 +90,34 @@ def masks_of(run: RecordedRun, budget: int = MASK_BYTES) -> tuple[dict[str, Any]
     trace = run.trace
     if trace is None or not len(trace):
         return None, ""
+    if len(trace) <= frames_that_fit(trace, budget):
+        return all_masks(run.history, trace), ""
     pairs = trace.n_workers * trace.n_regions
-    who = -(-trace.n_workers // 4)
-    if len(trace) * (-(-pairs // 8) + who) <= budget:
-        return masks_between(run, 0, len(trace)), ""
-    most = budget // (2 * pairs + who)
+    most = budget // (2 * pairs + -(-trace.n_workers // 4))
     if most < 2:
-        return None, f"Who trained what is left out: {pairs:,} pairs of worker and region do not fit on a page."
+        return None, left_out(trace)
     kept = spaced(np.arange(len(trace)), most).tolist()
     stale = text_of(_staleness_at(run, trace, kept), "<u2")
     said = f"The map of workers and regions has {len(kept):,} of {len(trace):,} exchanges, evenly spaced."
-    return _frames(run, trace, kept) | {"staleness": stale}, said
+    return _frames(run.history, trace, kept) | {"staleness": stale}, said
 
 
-def masks_between(run: RecordedRun, first: int, end: int) -> dict[str, Any] | None:
-    """Who trained what in the exchanges of the trace from `first` up to, not with, `end`, all of them as bits."""
-    if run.trace is None:
-        return None
-    kept = list(range(first, end))
-    return _frames(run, run.trace, kept) | {"trained": _bits(run.trace, kept)}
+def frames_that_fit(trace: Trace, budget: int = MASK_BYTES) -> int:
+    """Exchanges whose masks, as bits, take no more than so many bytes."""
+    each = -(-trace.n_workers * trace.n_regions // 8) + -(-trace.n_workers // 4)
+    return budget // max(each, 1)
+
+
+def left_out(trace: Trace) -> str:
+    """What is said where there are too many workers and regions to show who trained what."""
+    pairs = trace.n_workers * trace.n_regions
+    return f"Who trained what is left out: {pairs:,} pairs of worker and region do not fit on a page."
+
+
+def all_masks(history: History, trace: Trace) -> dict[str, Any]:
+    """Who trained what in all exchanges of a trace, as bits; these rows have their kinds."""
+    kept = list(range(len(trace)))
+    return _frames(history, trace, kept) | {"trained": _bits(trace, kept)}
 
 
 def _bits(trace: Trace, kept: list[int]) -> str:
@@ -107,9 +125,9 @@ def _bits(trace: Trace, kept: list[int]) -> str:
     return base64.b64encode(packed).decode("ascii")
 
 
-def _frames(run: RecordedRun, trace: Trace, kept: list[int]) -> dict[str, Any]:
+def _frames(history: History, trace: Trace, kept: list[int]) -> dict[str, Any]:
     numbers = trace.exchanges[kept]
-    kinds = dict(zip(run.history.column("exchange").tolist(), run.history.column("kind").tolist(), strict=True))
+    kinds = dict(zip(history.column("exchange").tolist(), history.column("kind").tolist(), strict=True))
     return {
         "workers": trace.n_workers,
         "regions": trace.n_regions,

@@ -6,14 +6,14 @@ numbers it is made of. `advice.py` has what to try next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from danl.report.pace import pace_of
 from danl.report.run import RecordedRun
-from danl.report.trend import trend_of
+from danl.report.trend import Trend, gap_in_words, trend_of
 from danl.trace import NOT_ASKED, SILENT
 from danl.words import counted, human_bytes, listed, percent, seconds, small
 
@@ -22,8 +22,6 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 NAMED_REGIONS = 3
 """Regions with the longest waits that are named one by one."""
-PACE_SHARE = 0.8
-"""Workers set the pace when, together, they are the slowest in this share of the exchanges."""
 ENDINGS = {
     "converged": ("good", "Converged"),
     "max_rounds": ("warn", "Used up its rounds without reaching the tolerance: ended"),
@@ -31,7 +29,6 @@ ENDINGS = {
     "quorum_lost": ("warn", "Lost its quorum, too few workers answered: ended"),
     "interrupted": ("note", "Was interrupted: ended"),
     "stopped": ("note", "Was stopped by its callback: ended"),
-    "running": ("note", "Is running: is"),
 }
 
 
@@ -55,19 +52,28 @@ def findings(run: RecordedRun) -> list[Finding]:
 
 
 def ending(run: RecordedRun) -> list[Finding]:
-    """How it ended and what it cost."""
+    """How it ended and what it cost; of a run that goes on, how far it is."""
     history, last = run.history, run.history[-1]
-    tone, words = ENDINGS.get(run.status, ("note", "How it ended is not known (no config.json): it is"))
     told = f"gradient norm {small(last.grad_norm)}"
     if not np.isnan(last.gap):
-        told += f", gap {small(last.gap)}"
+        told += f", gap {gap_in_words(last)}"
     up, down = (human_bytes(int(history.column(name).sum())) for name in ("bytes_up", "bytes_down"))
-    cost = f"It cost {up} up, {down} down and {seconds(float(history.column('seconds').sum()))}"
+    cost = f"cost {up} up, {down} down and {seconds(float(history.column('seconds').sum()))}"
     simulated = np.nansum(history.column("simulated_seconds"))
     if not np.isnan(history.column("simulated_seconds")).all():
         cost += f" here; by the machines' profiles {seconds(float(simulated))}"
-    text = f"{words} after {counted(len(history), 'exchange')}, at {told}. {cost}."
-    return [Finding(tone, text)]  # type: ignore[arg-type]
+    if run.status == "running":
+        return [
+            Finding("note", f"Is running: {counted(len(history), 'exchange')} so far, at {told}. So far it {cost}.")
+        ]
+    tone, words = ENDINGS.get(run.status, ("note", f"How it ended is not known ({_why_unknown(run)}): it is"))
+    return [Finding(tone, f"{words} after {counted(len(history), 'exchange')}, at {told}. It {cost}.")]  # type: ignore[arg-type]
+
+
+def _why_unknown(run: RecordedRun) -> str:
+    if not run.config:
+        return "no config.json"
+    return f"config.json has the status {run.status!r}" if run.told("status") else "config.json does not say"
 
 
 def hessians(run: RecordedRun) -> list[Finding]:
@@ -88,10 +94,13 @@ def hessians(run: RecordedRun) -> list[Finding]:
 
 
 def progress(run: RecordedRun) -> list[Finding]:
-    """When it was converging linearly, and since when it stalled."""
+    """When it was converging linearly, and since when it is slow, stalled or rose."""
     trend = trend_of(run.history)
     if trend is None:
         return []
+    if run.status == "diverged":
+        text = f"The {trend.name} was smallest after exchange {trend.best_at}, {small(trend.best)}; at the end it was "
+        return [Finding("warn", f"{text}{small(trend.end)}.")]
     said = []
     if trend.falling is not None:
         first, last, factor = trend.falling
@@ -102,19 +111,31 @@ def progress(run: RecordedRun) -> list[Finding]:
                 f"{_factor(factor)} an exchange on average.",
             )
         )
-    if run.status == "diverged":
-        text = f"The {trend.name} was smallest after exchange {trend.best_at}, {small(trend.best)}; at the end it was "
-        return [Finding("warn", f"{text}{small(trend.end)}.")]
-    if trend.stalled_since is not None and run.status != "converged":
-        said.append(
-            Finding(
-                "warn",
-                f"Stalled since exchange {trend.stalled_since}: in the last "
-                f"{counted(trend.last - trend.stalled_since, 'exchange')} the {trend.name} did not even halve; it is "
-                f"{small(trend.best)} at best.",
-            )
+    return said if run.status == "converged" else [*said, *_trouble(trend)]
+
+
+def _trouble(trend: Trend) -> list[Finding]:
+    """What keeps it from getting nearer, if anything does."""
+    if trend.rose:
+        text = (
+            f"The {trend.name} rose: from {small(trend.best)} after exchange {trend.best_at}, the smallest, to "
+            f"{small(trend.end)} after exchange {trend.last}."
         )
-    return said
+    elif trend.stalled_since is not None:
+        text = (
+            f"Stalled since exchange {trend.stalled_since}: in the last "
+            f"{counted(trend.last - trend.stalled_since, 'exchange')} the {trend.name} did not even halve; it is "
+            f"{small(trend.best)} at best."
+        )
+    elif trend.slow is not None:
+        since, factor = trend.slow
+        text = (
+            f"Is slow since exchange {since}: in the last {counted(trend.last - since, 'exchange')} the {trend.name} "
+            f"did not even halve; it still falls, by {_factor(factor)} an exchange."
+        )
+    else:
+        return []
+    return [Finding("warn", text)]
 
 
 def refusals(run: RecordedRun) -> list[Finding]:
@@ -146,9 +167,9 @@ def absences(run: RecordedRun) -> list[Finding]:
         worst = np.flatnonzero(silent == silent.max()) if silent.max() else np.zeros(0, dtype=int)
         if len(worst) == 1:
             who = int(worst[0])
-            text += f"; worker {who} missed most, {silent[who]} of {times[who]}"
+            text += f"; {_since(run)}worker {who} missed most, {silent[who]} of {times[who]}"
         elif len(worst):
-            text += f"; workers {listed(worst.tolist())} missed most, {silent.max()} each"
+            text += f"; {_since(run)}workers {listed(worst.tolist())} missed most, {silent.max()} each"
     return [Finding("warn", f"{text}.")]
 
 
@@ -160,7 +181,10 @@ def untrained_regions(run: RecordedRun) -> list[Finding]:
     if not long:
         return []
     if len(long) > 1 and len({int(longest[region]) for region in long}) == 1:
-        return [Finding("warn", f"Regions {listed(sorted(long))} went untrained for {longest[long[0]]} rounds each.")]
+        first, last = min(waits[region][1] for region in long), max(waits[region][2] for region in long)
+        where = "from" if len({waits[region] for region in long}) == 1 else "at some time from"
+        text = f"Regions {listed(sorted(long))} went untrained for {longest[long[0]]} rounds each, {where} exchange"
+        return [Finding("warn", f"{text} {first} to {last}.")]
     said = []
     for region in long[:NAMED_REGIONS]:
         length, first, last = waits[region]
@@ -169,7 +193,8 @@ def untrained_regions(run: RecordedRun) -> list[Finding]:
         )
     if len(long) > NAMED_REGIONS:
         most = longest[long[NAMED_REGIONS]]
-        said.append(Finding("warn", f"{len(long) - NAMED_REGIONS} more went untrained for up to {most} rounds."))
+        more = counted(len(long) - NAMED_REGIONS, "more region")
+        said.append(Finding("warn", f"{more} went untrained for up to {most} rounds."))
     return said
 
 
@@ -207,55 +232,40 @@ def longest_wait(run: RecordedRun) -> list[Finding]:
     numbers = run.trace.exchanges[rounds]
     pairs = int((longest == most).sum())
     others = f"; {counted(pairs - 1, 'other pair')} waited as long" if pairs > 1 else ""
+    gamma = f"gamma = {run.history[-1].max_staleness}{' over the whole run' if run.known_since else ''}"
     text = (
-        f"Worker {worker} sent nothing on region {region} for {most} rounds, from exchange {numbers[last - most + 1]} "
-        f"to {numbers[last]}: the longest wait of a worker and a region (gamma = {most}){others}."
+        f"{_since(run)}worker {worker} sent nothing on region {region} for {most} rounds, from exchange "
+        f"{numbers[last - most + 1]} to {numbers[last]}: the longest wait of a worker and a region ({gamma}){others}."
     )
-    return [Finding("note", text)]
+    return [Finding("note", _sentence(text))]
 
 
 def pace(run: RecordedRun) -> list[Finding]:
     """Workers whom the others wait for, by simulated seconds."""
-    found = pace_setters(run)
+    found = pace_of(run)
     if found is None:
         return []
-    workers, share, total, without = found
-    if not workers:
-        return [Finding("note", "No few workers set the pace: the slowest one changes from exchange to exchange.")]
-    one = len(workers) == 1
+    if not found.workers:
+        text = f"{_since(run)}no few workers set the pace: the slowest one changes from exchange to exchange."
+        return [Finding("note", _sentence(text))]
+    one = len(found.workers) == 1
+    spent = f"the run since exchange {run.known_since}" if run.known_since else "the run"
     text = (
-        f"{'Worker' if one else 'Workers'} {listed(workers)} set{'s' if one else ''} the pace: "
-        f"{'it is' if one else 'one of them is'} the slowest in {percent(share)} of the exchanges. "
-        f"If the others had not waited for {'it' if one else 'them'}, the run would have taken {seconds(without)} "
-        f"instead of {seconds(total)} by the profiles."
+        f"{_since(run)}{'worker' if one else 'workers'} {listed(found.workers)} set{'s' if one else ''} the pace: "
+        f"{'it is' if one else 'one of them is'} the slowest in {percent(found.share)} of the exchanges. "
+        f"If the others had not waited for {'it' if one else 'them'}, {spent} would have taken "
+        f"{seconds(found.without)} instead of {seconds(found.total)} by the profiles."
     )
-    return [Finding("note", text)]
+    return [Finding("note", _sentence(text))]
 
 
-def pace_setters(run: RecordedRun) -> tuple[list[int], float, float, float] | None:
-    """The fewest workers that are the slowest in most exchanges, their share of these, and seconds with and without.
+def _since(run: RecordedRun) -> str:
+    """What a sentence on workers begins with where nothing is known of them before an exchange."""
+    return f"since exchange {run.known_since} " if run.known_since else ""
 
-    None without profiles or with one worker; no workers where more than a quarter of all would have to be named.
-    """
-    if run.trace is None or not len(run.trace):
-        return None
-    taken = run.trace.simulated_seconds
-    answered = ~np.isnan(taken)
-    taken, answered = taken[answered.any(axis=1)], answered[answered.any(axis=1)]
-    n_workers = taken.shape[1]
-    if not len(taken) or n_workers < 2:
-        return None
-    filled = np.where(answered, taken, -np.inf)
-    slowest = np.bincount(filled.argmax(axis=1), minlength=n_workers)
-    order = np.argsort(-slowest, kind="stable")
-    count = int(np.searchsorted(np.cumsum(slowest[order]), PACE_SHARE * len(taken))) + 1
-    total = float(filled.max(axis=1).sum())
-    if count > max(1, n_workers // 4):
-        return [], 0.0, total, total
-    chosen = order[:count]
-    rest = np.delete(filled, chosen, axis=1).max(axis=1)
-    without = float(np.where(np.isfinite(rest), rest, 0.0).sum())
-    return sorted(int(who) for who in chosen), float(slowest[chosen].sum() / len(taken)), total, without
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _longest_run(flags: np.ndarray[Any, Any], numbers: IntArray) -> tuple[int, int, int]:
@@ -275,8 +285,3 @@ def _factor(value: float) -> str:
     if value < 1.1:
         return f"{100 * (1 - 1 / value):.2g} %"
     return f"a factor of {value:.2f}" if value < 10 else f"a factor of {value:,.0f}"
-
-
-def sentences(said: Sequence[Finding]) -> list[str]:
-    """The texts alone."""
-    return [finding.text for finding in said]

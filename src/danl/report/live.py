@@ -19,14 +19,15 @@ import numpy as np
 
 from danl.errors import InputError, bad_argument
 from danl.history import History, Row
-from danl.report.encode import masks_between, row_columns
 from danl.report.findings import Finding, findings
+from danl.report.growing import Growing
 from danl.report.page import page_of, policy
-from danl.report.payload import payload_of, sections_of, summary_of, workers_of
+from danl.report.payload import payload_of, sections_of
 from danl.report.run import RecordedRun
 from danl.trace import Trace
 
 ADDRESS = "127.0.0.1"
+OWN_NAMES = (ADDRESS, "localhost")
 MOST_ROWS = 1000
 """Rows in one answer; where there are more, the page asks again at once."""
 FINDINGS_SECONDS = 2.0
@@ -37,32 +38,34 @@ LAST_LOOK_SECONDS = 10.0
 """How long a page that is open has to fetch the end of the run, where nobody keeps the server."""
 OPEN_SECONDS = 3.0
 """A page that asked for rows within this time is taken to be open; one that was fetched needs longer to begin."""
+REQUEST_SECONDS, ANSWER_SECONDS = 3.0, 20.0
+"""How long a connection may be silent before it has said what it wants, and while it takes the answer."""
+MOST_CONNECTIONS = 32
+"""Answered at a time; more wait until one has ended, which a silent one does soon."""
 
 
 class LivePage:
     """The run as it is now, for the server's threads; a callback of `danl.solve` with the trace that the run fills."""
 
     def __init__(self, trace: Trace, config: Mapping[str, Any], name: str = "run") -> None:
-        self._trace, self._name = trace, name
+        self._name, self._growing = name, Growing(trace, name)
         self._config: Mapping[str, Any] = {**config, "status": "running"}
-        self._rows: list[Row] = []
         self._done = False
         self._lock, self._saying = threading.Lock(), threading.Lock()
         self._said: list[Finding] = []
         self._said_at, self._said_took, self._said_of = -np.inf, 0.0, (-1, False)
         self._open_until = -np.inf  # a page is taken to be open until then
         self._told_all = threading.Event()  # a page has had the end
-        self._page = page_of(payload_of([self._run()], live=True)).encode("utf-8")
+        self._page = page_of(payload_of([self._growing.run(self._config)], live=True)).encode("utf-8")
 
     def resumed(self, earlier: History) -> None:
         """Take the rows that a run has which goes on from a checkpoint."""
-        with self._lock:
-            self._rows.extend(earlier)
+        for row in earlier:
+            self._growing.append(row)
 
     def __call__(self, row: Row) -> None:
         """Take the newest row."""
-        with self._lock:
-            self._rows.append(row)
+        self._growing.append(row)
 
     def page(self) -> bytes:
         """The page itself, which then asks for rows."""
@@ -79,29 +82,22 @@ class LivePage:
         """What a page needs that has so many rows already."""
         with self._lock:
             self._open_until = time.monotonic() + OPEN_SECONDS
-            run, done = self._run(), self._done
-        said = self._findings(run, done)
-        count = len(run.history)
+            config, done = self._config, self._done
+        count = self._growing.counted()
         after = min(after, count)
         end = min(after + MOST_ROWS, count)
-        known = 0 if run.trace is None else len(run.trace)
-        missing = count - known  # of a run that went on, and whose first part left no trace
-        has_masks = known > 0 and missing < end and run.trace is not None and int(run.trace.exchanges[0]) == missing
+        about = RecordedRun(self._name, History(), None, config)
+        told = self._growing.told(after, end, count)
         return {
             "done": done,
             "more": end < count,
-            "run": {
-                "name": run.name,
-                "status": run.status,
-                "summary": summary_of(run),
-                "findings": [{"tone": found.tone, "text": found.text} for found in said],
-                "regions": len(run.history[0].coverage) if count else 0,
-                "rows": row_columns(run, np.arange(after, end)),
-                "masks": masks_between(run, max(after - missing, 0), max(end - missing, 0)) if has_masks else None,
-                "no_masks": "",
-                "workers": workers_of(run.trace) if has_masks and run.trace is not None else None,
-                "sections": sections_of(run),
-                "notes": [],
+            "run": told
+            | {
+                "name": self._name,
+                "status": about.status,
+                "summary": told["summary"] | {"method": about.method},
+                "findings": [{"tone": found.tone, "text": found.text} for found in self._findings(count, config, done)],
+                "sections": sections_of(about),
             },
         }
 
@@ -114,19 +110,14 @@ class LivePage:
         if time.monotonic() < self._open_until:
             self._told_all.wait(LAST_LOOK_SECONDS)
 
-    def _run(self) -> RecordedRun:
-        """A copy that stays as it is while the run goes on."""
-        trace = self._trace.first(len(self._rows))
-        begun = int(trace.exchanges[0]) if len(trace) else 0  # later than 0 where only what came since is known
-        return RecordedRun(self._name, History(self._rows), trace.first(len(self._rows) - begun), self._config)
-
-    def _findings(self, run: RecordedRun, done: bool) -> list[Finding]:
+    def _findings(self, count: int, config: Mapping[str, Any], done: bool) -> list[Finding]:
         """The sentences, made anew where that is due; the run does not wait for it."""
         with self._saying:
-            now, state = time.monotonic(), (len(run.history), done)
+            now, state = time.monotonic(), (count, done)
             pause = max(FINDINGS_SECONDS, FINDINGS_SHARE * self._said_took)
             if state != self._said_of and (done or not self._said or now - self._said_at >= pause):
-                self._said = findings(run) if len(run.history) else [Finding("note", "No exchange has ended yet.")]
+                none = [Finding("note", "No exchange has ended yet.")]
+                self._said = findings(self._growing.run(config)) if count else none
                 self._said_at, self._said_of = time.monotonic(), state
                 self._said_took = self._said_at - now
             return self._said
@@ -159,10 +150,30 @@ class Server:
 class _Http(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128
 
     def __init__(self, where: tuple[str, int], live: LivePage) -> None:
         self.live = live
+        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
         super().__init__(where, Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, of which there are only so many."""
+        if not self._room.acquire(timeout=REQUEST_SECONDS + 1.0):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """The thread of one connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a browser that goes away in the middle of an answer is no news."""
@@ -172,12 +183,13 @@ class Handler(BaseHTTPRequestHandler):
     """One request."""
 
     server: _Http
-    timeout = 20.0
+    timeout = REQUEST_SECONDS
     server_version, sys_version = "danl", ""
     _is_last = False  # whether what is sent has the end of the run
 
     def do_GET(self) -> None:
         """The page, or rows."""
+        self.connection.settimeout(ANSWER_SECONDS)
         status, kind, body = self._answer()
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
@@ -203,8 +215,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.command not in ("GET", "HEAD"):
             return _said(HTTPStatus.METHOD_NOT_ALLOWED, "this page can only be read")
         port = self.server.server_address[1]
-        if self.headers.get("Host") not in (f"{ADDRESS}:{port}", f"localhost:{port}"):
-            return _said(HTTPStatus.MISDIRECTED_REQUEST, "this is the page of a run on another machine's name")
+        if not is_meant(self.headers.get("Host"), port):
+            return _said(HTTPStatus.MISDIRECTED_REQUEST, f"open it as http://{ADDRESS}:{port}/")
         asked = urlsplit(self.path)
         if asked.path == "/":
             return HTTPStatus.OK, "text/html", self.server.live.page()
@@ -229,6 +241,12 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+
+def is_meant(host: str | None, port: int) -> bool:
+    """Whether a request under this name is meant for this server; browsers leave the port out where it is 80."""
+    name = (host or "").lower()
+    return name in {f"{own}:{port}" for own in OWN_NAMES} or (port == 80 and name in OWN_NAMES)
 
 
 def _said(status: HTTPStatus, text: str) -> tuple[HTTPStatus, str, bytes]:

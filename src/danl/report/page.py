@@ -61,9 +61,10 @@ def page_of(payload: Mapping[str, Any]) -> str:
 def policy(live: bool) -> str:
     """What the browser lets the page do: run its two scripts; load nothing; if live, ask the server it came from."""
     digests = " ".join(f"'sha256-{_digest(script)}'" for script in (plotly_script(), own_script()))
+    allowed = "'self'" if live else "'none'"
     return (
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data: blob:; "
-        f"connect-src {chr(39)}{'self' if live else 'none'}{chr(39)}; base-uri 'none'; form-action 'none'"
+        f"connect-src {allowed}; base-uri 'none'; form-action 'none'"
     )
 
 

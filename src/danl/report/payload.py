@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from danl._version import __version__
+from danl.history import TRAINING
 from danl.report.comparison import comparison
-from danl.report.encode import KINDS, chosen_rows, masks_of, row_columns
+from danl.report.encode import KINDS, MARKED_POINTS, chosen_rows, masks_of, row_columns
 from danl.report.findings import findings
-from danl.report.run import NO_TRACE, TRAINING, RecordedRun
-from danl.trace import ANSWERED, NOT_ASKED, SILENT, Trace
+from danl.report.pace import among_slowest
+from danl.report.run import NO_TRACE, RecordedRun
+from danl.report.trend import gap_in_words
+from danl.trace import NOT_ASKED, SILENT, Trace
 from danl.words import counted
 
 MOST_TEXT = 2000
@@ -53,22 +56,20 @@ def run_payload(run: RecordedRun) -> dict[str, Any]:
         notes.insert(
             0,
             f"Curves have {len(chosen):,} of {counted(len(run.history), 'exchange')}: evenly spaced ones, and up to "
-            "1,000 of each kind that is marked. Sums run over all.",
+            f"{MARKED_POINTS:,} of each kind that is marked. Sums run over all.",
         )
-    if run.trace is not None and len(run.trace) and run.trace.exchanges[0] > 0:
-        notes.append(
-            f"Who trained what is known from exchange {run.trace.exchanges[0]} on; waits are counted from there."
-        )
+    if run.known_since:
+        notes.append(f"Who trained what is known from exchange {run.known_since} on; waits are counted from there.")
     return {
         "name": run.name,
         "status": run.status,
         "summary": summary_of(run),
         "findings": [{"tone": found.tone, "text": found.text} for found in findings(run)],
-        "shown": len(chosen),
         "regions": len(run.history[0].coverage) if len(run.history) else 0,
         "rows": row_columns(run, chosen),
         "masks": masks,
         "no_masks": (NO_TRACE if run.trace is None else said) if masks is None else "",
+        "since": run.known_since,
         "workers": None if run.trace is None else workers_of(run.trace),
         "sections": sections_of(run),
         "notes": notes,
@@ -90,6 +91,7 @@ def summary_of(run: RecordedRun) -> dict[str, Any]:
         "max_staleness": last.max_staleness if last else 0,
         "objective": _known(last.objective) if last else None,
         "gap": _known(last.gap) if last else None,
+        "rounding": last is not None and gap_in_words(last).endswith("(rounding)"),
         "grad_norm": _known(last.grad_norm) if last else None,
         "bytes_up": int(history.column("bytes_up").sum()),
         "bytes_down": int(history.column("bytes_down").sum()),
@@ -99,20 +101,15 @@ def summary_of(run: RecordedRun) -> dict[str, Any]:
 
 
 def workers_of(trace: Trace) -> dict[str, Any]:
-    """What the run cost each worker, and how often each was asked, did not answer and was the slowest."""
+    """What the run cost each worker, and how often each was asked, did not answer and was among the slowest."""
     asked, taken = trace.asked, trace.simulated_seconds
     timed = ~np.isnan(taken)
-    slowest = np.zeros(trace.n_workers, dtype=int)
-    if timed.any():
-        some = timed.any(axis=1)
-        slowest = np.bincount(np.where(timed, taken, -np.inf)[some].argmax(axis=1), minlength=trace.n_workers)
     return {
         "up": trace.bytes_up.sum(axis=0).tolist(),
         "down": trace.bytes_down.sum(axis=0).tolist(),
         "seconds": [_known(value) for value in np.nansum(taken, axis=0).tolist()] if timed.any() else None,
-        "slowest": slowest.tolist() if timed.any() else None,
+        "slowest": among_slowest(taken).sum(axis=0).tolist() if timed.any() else None,
         "asked": (asked != NOT_ASKED).sum(axis=0).tolist(),
-        "answered": (asked == ANSWERED).sum(axis=0).tolist(),
         "silent": (asked == SILENT).sum(axis=0).tolist(),
     }
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from danl.errors import InputError
-from danl.history import History
+from danl.history import TRAINING, History
 from danl.trace import Trace
 
-TRAINING = ("hessian", "gradient", "local-steps")
-"""Kinds of exchange that are a round of training: coverage and staleness are counted over these."""
+REPRODUCTION = ("index.md", "environment.json")
+"""Files by which a folder of `danl reproduce` is known."""
 NO_TRACE = (
     "There is no workers.npz in the folder: the run is of an older version, or was made where it is not written. "
     "What each worker did is not known; coverage is the count of workers by region from history.csv."
@@ -56,6 +56,11 @@ class RecordedRun:
         return np.isin(self.history.column("kind"), TRAINING)
 
     @property
+    def known_since(self) -> int:
+        """The exchange from which on it is known who did what: 0, or where a run went on whose trace was not kept."""
+        return 0 if self.trace is None or not len(self.trace) else int(self.trace.exchanges[0])
+
+    @property
     def notes(self) -> list[str]:
         """What the run itself had to say."""
         notes = self.told("notes")
@@ -78,6 +83,11 @@ def read_run(path: str | Path, name: str | None = None) -> RecordedRun:
     path = Path(path)
     if not path.is_dir():
         raise InputError(f"DIR={str(path)!r}: must be a folder that exists; give the one danl fit --out wrote")
+    if not (path / "history.csv").is_file() and all((path / name).is_file() for name in REPRODUCTION):
+        raise InputError(
+            f"DIR={str(path)!r}: is a folder of danl reproduce, which has no report; open {str(path / 'index.md')!r}, "
+            "or give a folder danl fit --out wrote"
+        )
     rows = path / "history.csv"
     if not rows.is_file():
         raise InputError(
@@ -85,7 +95,7 @@ def read_run(path: str | Path, name: str | None = None) -> RecordedRun:
         )
     history = History.read_csv(rows)
     config = _config(path / "config.json")
-    trace = Trace.read(path / "workers.npz") if (path / "workers.npz").is_file() else None
+    trace = _trace(path / "workers.npz")
     if trace is not None:
         _check_together(path, history, trace)
     return RecordedRun(name or path.resolve().name, history, trace, config)
@@ -106,6 +116,15 @@ def _compared(path: Path) -> list[tuple[str, Path]]:
             )
         found.append((label, path / Path(out).name))
     return found
+
+
+def _trace(path: Path) -> Trace | None:
+    if not path.is_file():
+        return None
+    try:
+        return Trace.read(path)
+    except InputError as error:
+        raise InputError(f"{error}; or remove it for a report without workers") from None
 
 
 def _config(path: Path) -> dict[str, Any]:

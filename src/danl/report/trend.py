@@ -1,7 +1,8 @@
 """Whether a run was still getting nearer: the stretch in which it fell, how, and since when it does not.
 
-Looked at is the gap where it is known, else the gradient norm: the best so far after every exchange, on a log scale,
-down to where rounding is all that is left.
+Looked at is the gap where it is known to the end, else the gradient norm: the best so far after every exchange, on a
+log scale, down to where rounding is all that is left. What did not halve for long has stalled where its newest quarter
+is flat, is slow where that still falls, and has risen where that lies above the best.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from danl.history import History
+from danl.history import History, Row
+from danl.words import small
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -21,6 +23,12 @@ STALL_ROUNDS = 10
 """At least this many exchanges, and a quarter of all, without halving are a stall."""
 SLOWER = 0.5
 """And slower than this times the rate before: a slow fall that goes on as it began is none."""
+FLAT = float(np.log10(1 / 0.99))
+"""A fall of less than this, 1 %, over the newest quarter is none,"""
+LIKE_A_LINE = 0.5
+"""nor is one of which a straight line explains less than this share of the variance: that is noise."""
+RISEN = 2.0
+"""It rose where all of the newest quarter is more than this many times the best."""
 STEADY = 0.95
 """Share of the variance of the logarithm that a straight line explains when convergence is called linear."""
 
@@ -39,42 +47,62 @@ class Trend:
     """The first and last exchange of the fall, and the mean factor an exchange; None where it never halved."""
     manner: str
     stalled_since: int | None
+    slow: tuple[int, float] | None
+    """Since when it falls slowly, and by which factor an exchange in the newest quarter."""
+    rose: bool
 
 
 def trend_of(history: History) -> Trend | None:
     """The trend of a run; None where there is too little to see one."""
-    name, column = ("gap", "gap") if np.isfinite(history.column("gap")).any() else ("gradient norm", "grad_norm")
-    values, numbers = history.column(column), history.column("exchange")
+    has_gap = len(history) > 0 and bool(np.isfinite(history[-1].gap))  # where workers left it is known no more
+    values, numbers = history.column("gap" if has_gap else "grad_norm"), history.column("exchange")
     known = np.isfinite(values)
     values, numbers = values[known], numbers[known]
     if len(values) < 3:
         return None
-    scale = 1.0 + abs(history.column("objective")[known]) if column == "gap" else np.ones(len(values))
+    scale = 1.0 + abs(history.column("objective")[known]) if has_gap else np.ones(len(values))
     floor = ROUNDING * np.where(np.isfinite(scale), scale, 1.0)
-    best = np.minimum.accumulate(np.maximum(values, floor))
-    logs = np.log10(best)
-    stalled = _stalled(logs, best, float(floor[-1]))
-    end = len(logs) - 1 if stalled is None else stalled
+    raised = np.maximum(values, floor)
+    best = np.minimum.accumulate(raised)
+    newest = np.log10(raised[-max(STALL_ROUNDS, len(raised) // 4) :])
+    rose = _rose(raised)
+    since = None if rose else _slower_since(np.log10(best), best, float(floor[-1]))
+    rate = 0.0 if since is None else _fall_of(newest)
+    end = int(raised.argmin()) if rose else len(best) - 1 if since is None else since
     first_at_floor = np.flatnonzero(best <= 2 * floor)
     if len(first_at_floor):
         end = min(end, int(first_at_floor[0]))
-    fall = logs[0] - logs[end]
+    logs = np.log10(best[: end + 1])
+    fall = logs[0] - logs[-1]
     falling = None
     if fall > np.log10(2) and end > 0:
         falling = (int(numbers[0]), int(numbers[end]), float(10 ** (fall / end)))
     return Trend(
-        name=name,
+        name="gap" if has_gap else "gradient norm",
         last=int(numbers[-1]),
         best=float(max(values.min(), 0.0)),
         best_at=int(numbers[int(values.argmin())]),
         end=float(values[-1]),
         falling=falling,
-        manner=_manner(logs[: end + 1]),
-        stalled_since=None if stalled is None else int(numbers[stalled]),
+        manner=_manner(logs),
+        stalled_since=None if since is None or rate else int(numbers[since]),
+        slow=(int(numbers[since]), float(10**rate)) if since is not None and rate else None,
+        rose=rose,
     )
 
 
-def _stalled(logs: Array, best: Array, floor: float) -> int | None:
+def gap_in_words(row: Row) -> str:
+    """The gap after an exchange; one that is zero or below by rounding is said to be that."""
+    scale = 1.0 + abs(row.objective) if np.isfinite(row.objective) else 1.0
+    return "0 (rounding)" if -10 * ROUNDING * scale <= row.gap <= 0 else small(row.gap)
+
+
+def _rose(raised: Array) -> bool:
+    """Whether all of the newest quarter lies well above the best."""
+    return bool(raised[-max(3, len(raised) // 4) :].min() > RISEN * raised.min())
+
+
+def _slower_since(logs: Array, best: Array, floor: float) -> int | None:
     """The place since which the best so far did not halve, if that is long ago and neither its pace nor rounding."""
     if best[-1] <= 2 * floor:
         return None
@@ -86,15 +114,26 @@ def _stalled(logs: Array, best: Array, floor: float) -> int | None:
     return since
 
 
-def _manner(logs: Array) -> str:
-    """Linearly (a straight line on the log scale), faster and faster, slower and slower, or unevenly."""
-    if len(logs) < 4:
-        return "quickly"
+def _fall_of(logs: Array) -> float:
+    """By how much these fall from one to the next, by a straight line through them; 0 where they are flat or noise."""
+    slope, explained = _line(logs)
+    return -slope if -slope * (len(logs) - 1) >= FLAT and explained >= LIKE_A_LINE else 0.0
+
+
+def _line(logs: Array) -> tuple[float, float]:
+    """The slope of the straight line through these, and the share of their variance that it explains."""
     places = np.arange(len(logs), dtype=float)
     slope, offset = np.polyfit(places, logs, 1)
     spread = float(np.sum((logs - logs.mean()) ** 2))
     off = float(np.sum((logs - slope * places - offset) ** 2))
-    if spread > 0 and 1 - off / spread >= STEADY:
+    return float(slope), 1 - off / spread if spread > 0 else 0.0
+
+
+def _manner(logs: Array) -> str:
+    """Linearly (a straight line on the log scale), faster and faster, slower and slower, or unevenly."""
+    if len(logs) < 4:
+        return "quickly"
+    if _line(logs)[1] >= STEADY:
         return "linearly"
     half = len(logs) // 2
     first, second = logs[0] - logs[half], logs[half] - logs[-1]

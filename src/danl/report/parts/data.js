@@ -32,7 +32,7 @@ function decodeRun(told) {
 function decodeMasks(told) {
   const pairs = told.workers * told.regions;
   return {
-    workers: told.workers, regions: told.regions, pairs, bits: Math.ceil(pairs / 8), quads: Math.ceil(told.workers / 4),
+    workers: told.workers, regions: told.regions, most: told.most || Infinity, pairs, bits: Math.ceil(pairs / 8), quads: Math.ceil(told.workers / 4),
     exchange: numbers(told.exchange, Int32Array), kind: numbers(told.kind, Uint8Array),
     asked: numbers(told.asked, Uint8Array),
     trained: told.trained === undefined ? null : numbers(told.trained, Uint8Array),
@@ -44,11 +44,17 @@ function decodeMasks(told) {
 function extendRun(run, more) {
   const next = decodeRun(more);
   for (const name in COLUMNS) next.rows[name] = joined(run.rows[name], next.rows[name]);
-  if (run.masks && next.masks) {
-    for (const name of ["exchange", "kind", "asked", "trained"]) next.masks[name] = joined(run.masks[name], next.masks[name]);
-  }
-  next.masks = next.masks || run.masks;
-  next.shown = next.rows.exchange.length;
+  next.masks = extendMasks(run.masks, next.masks);
+  return next;
+}
+
+// Masks one behind the other, the newest of them where there are too many; anew where some between are not there.
+function extendMasks(masks, next) {
+  if (!masks || !next) return next || masks;
+  if (next.exchange[0] !== masks.exchange[masks.exchange.length - 1] + 1) return next;
+  const over = Math.max(0, masks.exchange.length + next.exchange.length - next.most);
+  const sizes = { exchange: 1, kind: 1, asked: next.quads, trained: next.bits };
+  for (const name in sizes) next[name] = joined(masks[name], next[name]).slice(over * sizes[name]);
   return next;
 }
 

@@ -49,7 +49,7 @@ const SUMMARY = [
   ["Method", (run) => run.summary.method || "-"],
   ["Exchanges", (run) => run.summary.exchanges.toLocaleString("en")],
   ["Hessians", (run) => run.summary.hessians.toLocaleString("en")],
-  ["Gap", (run) => exponent(run.summary.gap)],
+  ["Gap", (run) => (run.summary.rounding ? "0 (rounding)" : exponent(run.summary.gap))],
   ["Gradient norm", (run) => exponent(run.summary.grad_norm)],
   ["Objective", (run) => shortest(run.summary.objective)],
   ["Bytes up", (run) => humanBytes(run.summary.bytes_up)],
@@ -91,21 +91,27 @@ function showSummary() {
   byId("summary-body").replaceChildren(element("div", null, { class: "wide" }, made));
 }
 
+// Made again only where it has changed, and then what was opened stays open: a run that goes on is looked at every second.
 function showMade() {
   const several = state.runs.length > 1;
+  const notes = state.runs.flatMap((run) => run.notes.map((note) => (several ? `${run.name}: ${note}` : note)));
+  byId("foot").textContent = [`Made by danl ${told.danl}. Workers, regions and exchanges are numbered from 0.`, ...notes].join(" ");
+  const now = JSON.stringify(state.runs.map((run) => [run.name, run.sections]));
+  if (now === state.made) return;
+  state.made = now;
+  const before = new Map([...byId("made").querySelectorAll("details")].map((part) => [part.firstChild.textContent, part.open]));
   byId("made").replaceChildren(...state.runs.flatMap((run) => {
     const parts = run.sections.map(({ title, lines }) => {
       const rows = lines.map(([name, value]) => element("tr", null, {},
         ...(name ? [element("th", name, { scope: "row" }), element("td", value)] : [element("td", value, { colspan: "2" })])));
-      const open = title === "Data" || title === "Versions" ? { open: "" } : {};
+      const opened = before.get(title) ?? (title === "Data" || title === "Versions");
+      const open = opened ? { open: "" } : {};
       return element("details", null, open, element("summary", title),
         element("table", null, { class: "made" }, element("tbody", null, {}, ...rows)));
     });
     if (!parts.length) parts.push(element("p", "There is no config.json: how the run was made is not known.", { class: "note" }));
     return several ? [element("details", null, {}, element("summary", run.name), ...parts)] : parts;
   }));
-  const notes = state.runs.flatMap((run) => run.notes.map((note) => (several ? `${run.name}: ${note}` : note)));
-  byId("foot").textContent = [`Made by danl ${told.danl}. Workers, regions and exchanges are numbered from 0.`, ...notes].join(" ");
 }
 
 // --- figures with their notes and tables ---
@@ -128,7 +134,11 @@ function showLegend() {
 
 function showCoverage() {
   const run = state.runs[state.run];
-  if (!run.rows.exchange.length) return;
+  byId("coverage-part").hidden = !run.rows.exchange.length; // before it is drawn: what is hidden has no size
+  if (!run.rows.exchange.length) {
+    Plotly.purge("coverage");
+    return;
+  }
   const { most, step } = drawCoverage(run, state);
   byId("coverage").setAttribute("aria-label", "Workers that trained each region, by exchange; the numbers are in the table below");
   byId("coverage-scale").replaceChildren(element("span", null, {}, document.createTextNode("0 workers"),
@@ -142,8 +152,9 @@ function showWho() {
   const whose = state.runs.length > 1 ? `: ${run.name}` : "";
   byId("who-head").textContent = `Who trained what${whose}`;
   byId("workers-head").textContent = `Workers${whose}`;
-  byId("no-masks").textContent = run.no_masks;
-  byId("no-masks").hidden = !run.no_masks;
+  const nothing = run.rows.exchange.length || state.live ? run.no_masks : "No exchange was made: there is nothing to show.";
+  byId("no-masks").textContent = nothing;
+  byId("no-masks").hidden = !nothing;
   const has = Boolean(masks && masks.exchange.length);
   byId("who").hidden = !has;
   if (!has) return;
@@ -162,7 +173,7 @@ function showWho() {
   slider.setAttribute("aria-valuetext", `exchange ${number} of ${last}, ${kind}`);
   byId("who-value").textContent = `Exchange ${number}, ${kind}: ${trained} of ${masks.pairs} pairs of worker and region trained` +
     `${silent ? `, ${silent} worker${silent === 1 ? "" : "s"} did not answer` : ""}; ` +
-    `the longest wait is ${oldest} round${oldest === 1 ? "" : "s"}.`;
+    `the longest wait is ${oldest} round${oldest === 1 ? "" : "s"}${run.since ? `, counted from exchange ${run.since} on` : ""}.`;
   const top = Math.max(1, run.summary.max_staleness || 0, oldest);
   drawWho(run, state, state.map === "staleness" ? stale : states, top);
   byId("who-map").setAttribute("aria-label", `Workers and regions in exchange ${number}; the numbers are in the table below`);
@@ -184,6 +195,7 @@ function showWorkers() {
   drawWorkers(run.workers);
   const count = run.workers.up.length, drawn = Math.min(count, MOST_BARS);
   byId("workers-note").textContent = [
+    run.since ? `What each worker did is known from exchange ${run.since} on: these are sums since then.` : "",
     count > drawn ? `Of ${count.toLocaleString("en")} workers the ${drawn} with the most are drawn.` : "",
     run.workers.seconds ? "" : "There are no simulated seconds: the run had no profiles of its machines.",
   ].filter(Boolean).join(" ");
@@ -220,7 +232,7 @@ const TABLES = {
     return [table(captioned("Workers that trained each region.", places.length, rows.exchange.length, "exchanges"), heads, lines)];
   },
   "who-table": () => {
-    const { masks } = state.runs[state.run];
+    const { masks, since } = state.runs[state.run];
     if (!masks) return [];
     const stale = stalenessAt(masks, state.frame, state.training), states = statesAt(masks, state.frame, state.training);
     const signs = ["not asked", "-", "trained", "no answer"];
@@ -230,17 +242,17 @@ const TABLES = {
       const pair = worker * masks.regions + q;
       return state.map === "staleness" ? stale[pair] : signs[states[pair]];
     })]);
-    const what = state.map === "staleness" ? "Rounds each region went untrained" : "What each worker did";
+    const what = state.map === "staleness" ? `Rounds each region went untrained${since ? `, counted from exchange ${since} on` : ""}` : "What each worker did";
     return [table(captioned(`${what}, exchange ${masks.exchange[state.frame]}.`, places.length, masks.workers, "workers"), heads, lines)];
   },
   "workers-table": () => {
-    const { workers } = state.runs[state.run];
+    const { workers, since } = state.runs[state.run];
     if (!workers) return [];
-    const timed = workers.seconds ? ["Simulated seconds", "Slowest in"] : [];
+    const timed = workers.seconds ? ["Simulated seconds", "Among the slowest in"] : [];
     const places = spaced(workers.up.length, MOST_TABLE_ROWS);
     const lines = places.map((i) => [i, workers.up[i].toLocaleString("en"), workers.down[i].toLocaleString("en"),
       workers.asked[i], workers.silent[i], ...(workers.seconds ? [seconds(workers.seconds[i]), workers.slowest[i]] : [])]);
-    return [table(captioned("Sums over the run.", places.length, workers.up.length, "workers"),
+    return [table(captioned(since ? `Sums since exchange ${since}.` : "Sums over the run.", places.length, workers.up.length, "workers"),
       ["Worker", "Bytes up", "Bytes down", "Asked", "No reply", ...timed], lines)];
   },
 };
@@ -378,9 +390,10 @@ async function follow() {
     return;
   }
   if (more.run.rows.exchange || more.run.status !== state.runs[0].status) {
+    const at = state.runs[0].masks && state.runs[0].masks.exchange[state.frame];
     state.runs[0] = extendRun(state.runs[0], more.run);
     const masks = state.runs[0].masks;
-    if (state.following && masks) state.frame = masks.exchange.length - 1;
+    if (masks) state.frame = state.following ? masks.exchange.length - 1 : Math.max(0, masks.exchange.indexOf(at));
     if (!state.chosen && state.quantity !== "gap" && known("gap")) {
       state.quantity = "gap";
       document.querySelector("#quantity input[value=gap]").checked = true;
