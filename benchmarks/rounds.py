@@ -23,7 +23,7 @@ WORKERS, REGIONS, POLICY = 10, 4, "coverage:psi=3"
 METHOD = "danl-masked"
 DATA = ("a1a", "phishing", "a9a", "w8a")
 ROUNDS = 50
-REPEATS = 9
+REPEATS = 25
 GOAL, GOAL_DATA = 2.0, "a9a"
 
 
