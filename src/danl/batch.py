@@ -11,7 +11,7 @@ whose count (`add_up`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -20,7 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.kernels import Sandwich, Segments, rows_of, times, transposed_times
+from danl.kernels import (
+    Sandwich,
+    Segments,
+    add_part_times,
+    add_part_transposed_times,
+    parts_are_cheap,
+    rows_of,
+    times,
+    transposed_times,
+)
 from danl.local import LocalObjective, assembled, margins
 from danl.objectives import Array, LogarithmicLoss, second_blocks
 
@@ -31,6 +40,9 @@ BLOCK_ENTRIES = 1 << 20
 cache the cores share. Smaller blocks are slower: going back and forth between two loops costs more than it saves."""
 SMALL_LOSS = 0.01
 """Average losses below this are added up by themselves: 1 + exp(-s z) has rounded away too much of them."""
+ALL = slice(None)
+SMALL_PART = 10_000
+"""Stored entries of a worker below which its rows are gone through with the others', asked or not."""
 MANY = 64
 """Workers of a block from which on dense rows are summed down the columns, not worker by worker."""
 
@@ -72,6 +84,17 @@ class Block:
         if self.count >= MANY:
             return np.asarray(np.add.reduceat(self.X * slopes[:, None], self.starts, axis=0))
         return np.stack([each @ own for own, each in zip(self._each(self.X), self._each(slopes), strict=True)])
+
+    def stretches(self, wanted: Mask) -> Iterator[tuple[int, int]]:
+        """Rows of consecutive workers that are wanted, from where to where."""
+        bounds = [*self.starts.tolist(), self.rows.stop - self.rows.start]
+        begun: int | None = None
+        for bound, here in zip(bounds, [*wanted[self.workers].tolist(), False], strict=True):
+            if here and begun is None:
+                begun = bound
+            elif not here and begun is not None:
+                yield begun, bound
+                begun = None
 
     def sums(self, slopes: Array) -> Array:
         """The sum over each worker's rows, (count,)."""
@@ -157,9 +180,16 @@ class Batch:
         with np.errstate(over="ignore", invalid="ignore"):
             return self.scale * self._sums(self.loss.value(self.y, self.margins(w))) + self.penalty_at(w)
 
-    def losses_and_gradients(self, w: Array, masks: Mask | None = None) -> tuple[Array, Array]:
-        """F_i and grad F_i of every worker, (N,) and (N, d): at w, or with `masks` (N, d) at w * mask of each."""
+    def losses_and_gradients(
+        self, w: Array, masks: Mask | None = None, workers: NDArray[np.int64] | None = None
+    ) -> tuple[Array, Array]:
+        """F_i and grad F_i of every worker, (N,) and (N, d): at w, or with `masks` (N, d) at w * mask of each.
+
+        Where only the answers of some `workers` are wanted, what there is of the others means nothing.
+        """
         layout = self.layout
+        if masks is None and workers is not None and len(workers) < self.n_workers and self._in_parts:
+            return self._of_some(w, workers)
         shape = (self.n_workers, layout.n_outputs, layout.columns)
         gradients: Array | None = None
         models = None if masks is None else (w * masks).reshape(shape)
@@ -193,6 +223,33 @@ class Batch:
         self.passes += 2
         return losses, flat
 
+    @cached_property
+    def _in_parts(self) -> bool:
+        """Whether the rows of some workers are gone through alone: not where there are few, and it would not pay."""
+        simple = self.layout.size == self.layout.n_features
+        return simple and parts_are_cheap(self.X) and self.X.nnz >= SMALL_PART * self.n_workers
+
+    def _of_some(self, w: Array, workers: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Losses and gradients of some workers: only their rows are gone through."""
+        gradients = np.zeros((self.n_workers, self.layout.size))
+        z, told = np.zeros(len(self.y)), np.ones(len(self.y))
+        wanted = np.zeros(self.n_workers, dtype=bool)
+        wanted[workers] = True
+        with np.errstate(over="ignore", invalid="ignore"):
+            for block in self.blocks:
+                own = gradients[block.workers].reshape(-1)
+                for first, last in block.stretches(wanted):
+                    rows = slice(block.rows.start + first, block.rows.start + last)
+                    add_part_times(block.X, w, first, last, z[rows])
+                    told[rows], slopes = self._values_and_slopes(rows, z[rows])
+                    add_part_transposed_times(block.apart, slopes, first, last, own)
+            if self.scale_after:
+                gradients *= self.scale[:, None]
+            gradients += self.penalties[:, None] * w
+            losses = self._losses(told, z, workers) + self.penalty_at(w)
+        self.passes += 2
+        return losses, gradients
+
     def _values_and_slopes(self, rows: slice, z: Array) -> tuple[Array, Array]:
         """The loss of every row, or exp of it where that is cheaper; and its derivative times the row's own weight."""
         y = self.y[rows]
@@ -205,12 +262,12 @@ class Batch:
         weights = self.row_weights[rows]
         return values, slopes * (weights if slopes.ndim == 1 else weights[:, None])
 
-    def _losses(self, values: Array, z: Array) -> Array:
-        """The workers' averages of the losses, from the values that `_values_and_slopes` told."""
+    def _losses(self, values: Array, z: Array, workers: NDArray[np.int64] | slice = ALL) -> Array:
+        """The workers' averages of the losses, from the values that `_values_and_slopes` told; of some, at least."""
         if self._logarithmic is not None:
             logarithms = self.segments.sums_of_logarithms
             losses = self.scale * (logarithms(values) if self.own_weights is None else self._sums(np.log(values)))
-            if losses.min() > SMALL_LOSS and losses.max() < np.inf:
+            if losses[workers].min() > SMALL_LOSS and losses[workers].max() < np.inf:
                 return losses
             values = self.loss.value(self.y, z)
         return self.scale * self._sums(values)

@@ -80,6 +80,25 @@ def transposed_times(X: Any, slopes: Array) -> Array:
     return product
 
 
+def parts_are_cheap(X: Any) -> bool:
+    """Whether products with some of the rows cost no more than their share."""
+    return _csr_matvec is not None and sparse.issparse(X)
+
+
+def add_part_times(X: Any, w: Array, first: int, last: int, out: Array) -> None:
+    """Add X w of consecutive CSR rows to `out`."""
+    assert w.shape == X.shape[1:]
+    assert out.shape == (last - first,)
+    _csr_matvec(last - first, X.shape[1], X.indptr[first : last + 1], X.indices, X.data, w, out)
+
+
+def add_part_transposed_times(X: Any, slopes: Array, first: int, last: int, out: Array) -> None:
+    """Add X^T slopes of consecutive CSR rows to `out`."""
+    assert slopes.shape == (last - first,)
+    assert out.shape == X.shape[1:]
+    _csc_matvec(X.shape[1], last - first, X.indptr[first : last + 1], X.indices, X.data, slopes, out)
+
+
 def tabmat_sandwich(X: Any) -> Callable[[Array], Array]:
     """The product of a large sparse matrix: tabmat's, block by block of rows that stay in the cache."""
     from tabmat import SparseMatrix

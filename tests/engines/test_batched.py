@@ -188,3 +188,42 @@ def test_regions_of_a_stack_are_those_of_the_engine():
     reply = opened(made, batched=True).exchange(danl.core.messages.Exchange("gradient", tasks)).received[2]
     kept = Regions.make(3, 7).coordinates(masks[0])
     close(reply.fragment, made.locals[2].value_and_gradient(np.ones(7))[1][kept])
+
+
+@pytest.mark.parametrize("entries", [1 << 20, 40])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loss", [name for name in LOSSES if not name.startswith("multinomial")])
+def test_some_workers_are_told_what_all_would_be(loss, weighted, entries, monkeypatch):
+    monkeypatch.setattr("danl.batch.SMALL_PART", 0)
+    monkeypatch.setattr("danl.batch.BLOCK_ENTRIES", entries)  # with 40, large workers lie in several blocks
+    batch = problem(loss, weighted=weighted).batch
+    assert batch._in_parts
+    assert (len(batch.blocks) > 3) == (entries == 40)
+    w = np.random.default_rng(1).standard_normal(7)
+    losses, gradients = batch.losses_and_gradients(w)
+    for wanted in ([0], [4], [1, 2], [0, 2, 4], [0, 1, 2, 3], [1, 3]):
+        workers = np.array(wanted)
+        some = batch.losses_and_gradients(w, workers=workers)
+        np.testing.assert_allclose(some[0][workers], losses[workers], rtol=1e-12)
+        np.testing.assert_allclose(some[1][workers], gradients[workers], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_runs_are_the_same_where_only_some_are_gone_through(policy, monkeypatch):
+    monkeypatch.setattr("danl.batch.SMALL_PART", 0)
+    made, arguments = problem("logistic"), {"method": "danl-masked", "policy": policy, "regions": 3, "max_rounds": 12}
+    one, other = (danl.solve(made, engine=Local(batched=batched), **arguments) for batched in (True, False))
+    np.testing.assert_allclose(one.w, other.w, rtol=1e-12, atol=1e-13)
+    assert [[getattr(row, name) for name in SAME] for row in one.history] == [
+        [getattr(row, name) for name in SAME] for row in other.history
+    ]
+
+
+def test_rows_of_workers_that_are_not_asked_are_not_gone_through(monkeypatch):
+    monkeypatch.setattr("danl.batch.SMALL_PART", 0)
+    batch, seen = problem("logistic").batch, []
+    monkeypatch.setattr(
+        "danl.batch.add_part_times", lambda X, w, first, last, out: seen.extend(range(first, last)) or out.fill(0.0)
+    )
+    batch.losses_and_gradients(np.zeros(7), workers=np.array([1, 2, 4]))
+    assert seen == [*range(30, 47), *range(48, 70)]

@@ -82,7 +82,7 @@ class Together:
         if task.submodel == "pruned" and masks is not None:
             pruned = np.zeros((self.batch.n_workers, self.batch.layout.size), dtype=bool)
             pruned[workers] = self._regions.expand(masks)
-        losses, gradients = self.batch.losses_and_gradients(task.w, pruned)
+        losses, gradients = self.batch.losses_and_gradients(task.w, pruned, workers)
         losses, idle = self._rows(losses, workers), tasks.idle is not None
         return Replies(
             Stacked(GradientReply, task.exchange, workers, losses, gradients, masks, self._regions, idle=idle)
