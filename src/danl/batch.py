@@ -211,13 +211,11 @@ class Batch:
                 flat *= self.scale[:, None]
             z = _joined(newest)
             losses = self._losses(_joined(told), z)
-            penalised = np.where(layout.penalised, w, 0.0) if layout.intercept else w
             if masks is None:
-                flat += self._same_penalty * penalised if self._same_penalty else self.penalties[:, None] * penalised
-                losses += self.penalty_at(w)
+                self._add_penalty(w, losses, flat)
                 self._newest = (w.copy(), z)
             else:
-                pruned = penalised * masks
+                pruned = self._penalised(w) * masks
                 flat += self.penalties[:, None] * pruned
                 losses += 0.5 * self.penalties * np.square(pruned).sum(axis=1)
         self.passes += 2
@@ -245,8 +243,8 @@ class Batch:
                     add_part_transposed_times(block.apart, slopes, first, last, own)
             if self.scale_after:
                 gradients *= self.scale[:, None]
-            gradients += self.penalties[:, None] * w
-            losses = self._losses(told, z, workers) + self.penalty_at(w)
+            losses = self._losses(told, z, workers)
+            self._add_penalty(w, losses, gradients)
         self.passes += 2
         return losses, gradients
 
@@ -333,8 +331,17 @@ class Batch:
 
     def penalty_at(self, w: Array) -> Array:
         """penalty_i / 2 |w|^2 of every worker."""
-        penalised = w[self.layout.penalised] if self.layout.intercept else w
+        penalised = self._penalised(w)
         return 0.5 * float(penalised @ penalised) * self.penalties
+
+    def _penalised(self, w: Array) -> Array:
+        """The model with 0 for what there is no penalty on."""
+        return np.where(self.layout.penalised, w, 0.0) if self.layout.intercept else w
+
+    def _add_penalty(self, w: Array, losses: Array, gradients: Array) -> None:
+        penalised = self._penalised(w)
+        gradients += self._same_penalty * penalised if self._same_penalty else self.penalties[:, None] * penalised
+        losses += self.penalty_at(w)
 
 
 def _joined(parts: list[Array]) -> Array:

@@ -64,19 +64,19 @@ class Sandwich:
 
 def times(X: Any, w: Array) -> Array:
     """X w of rows that are dense or CSR."""
-    if _csr_matvec is None or not sparse.issparse(X) or w.shape != X.shape[1:]:  # scipy says what is wrong
+    if not parts_are_cheap(X) or w.shape != X.shape[1:]:  # scipy says what is wrong
         return np.asarray(X @ w)
     product = np.zeros(X.shape[0])
-    _csr_matvec(*X.shape, X.indptr, X.indices, X.data, w, product)
+    add_part_times(X, w, 0, len(product), product)
     return product
 
 
 def transposed_times(X: Any, slopes: Array) -> Array:
     """X^T slopes of rows that are dense or CSR, whose transpose is CSC."""
-    if _csc_matvec is None or not sparse.issparse(X) or slopes.shape != X.shape[:1]:
+    if not parts_are_cheap(X) or slopes.shape != X.shape[:1]:
         return np.asarray(X.T @ slopes)
     product = np.zeros(X.shape[1])
-    _csc_matvec(*X.shape[::-1], X.indptr, X.indices, X.data, slopes, product)
+    add_part_transposed_times(X, slopes, 0, len(slopes), product)
     return product
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import zipfile
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,13 @@ class Trace:
 
     def first(self, count: int) -> Trace:
         """The first so many exchanges as a trace of their own; while a run fills this one, another thread may ask."""
+        return self.part(0, count)
+
+    def part(self, first: int, end: int) -> Trace:
+        """The recorded exchanges from the `first`-th up to the `end`-th, as `first` gives them."""
         trace = Trace()
-        trace._n_workers, trace._n_regions = self._n_workers, self._n_regions
-        trace._kept = deque(list(self._kept.copy())[:count])  # one step, between two exchanges
+        trace.begin(self._n_workers, self._n_regions)
+        trace._kept.extend(islice(self._kept.copy(), first, end))  # the copy is one step, between two exchanges
         return trace
 
     def go_on_from(self, earlier: Trace, exchange: int) -> None:

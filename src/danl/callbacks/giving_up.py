@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
 
 from danl.callbacks.base import Callback
 from danl.warn import warn
@@ -17,6 +19,18 @@ class Logger(Callback):
 
     _name = "the logger"
     _lost = False
+
+    def connect(self) -> None:
+        """See that there is somewhere to log to, before anything is computed."""
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end(None)  # what is still open was left by an error
 
     @contextmanager
     def _sending(self, when: str) -> Iterator[None]:

@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 from danl._version import __version__
@@ -151,15 +150,6 @@ class MLflow(Logger):
     def __deepcopy__(self, memo: dict[int, Any]) -> MLflow:
         """The same for another run, as where scikit-learn copies an estimator: what is open is not shared."""
         return MLflow(self.experiment, tracking_uri=self.tracking_uri, run_name=self.run_name)
-
-    def __enter__(self) -> MLflow:
-        self.connect()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end(None)  # a run that is still open was left by an error
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from danl.callbacks.giving_up import Logger
@@ -120,12 +119,3 @@ class TensorBoard(Logger):
     def __deepcopy__(self, memo: dict[int, Any]) -> TensorBoard:
         """The same for another run, as where scikit-learn copies an estimator: what is open is not shared."""
         return TensorBoard(self.logdir)
-
-    def __enter__(self) -> TensorBoard:
-        self.connect()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end(None)  # events that are still open were left by an error

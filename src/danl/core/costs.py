@@ -40,30 +40,10 @@ from danl.regions import IntArray, Regions
 def bytes_of(exchange: Exchange, replies: Replies) -> tuple[int, int]:
     """Bytes up and down: every task that was sent, every reply that came."""
     tasks, received = exchange.tasks, replies.received
-    down = _stacked_tasks(tasks) if isinstance(tasks, Tasks) else sum(map(payload_bytes, tasks.values()))
-    up = _stacked_replies(received) if isinstance(received, Stacked) else sum(map(payload_bytes, received.values()))
-    return up, down
-
-
-def _stacked_tasks(tasks: Tasks) -> int:
-    if tasks.masks is None:
-        return len(tasks) * payload_bytes(tasks.task)
-    busy = int(np.count_nonzero(tasks.masks.any(axis=1))) if tasks.idle is not None else len(tasks)
-    idle = 0 if tasks.idle is None else (len(tasks) - busy) * payload_bytes(tasks.idle)
-    return busy * (payload_bytes(tasks.task) + mask_bytes(tasks.masks[0])) + idle if len(tasks) else 0
-
-
-def _stacked_replies(received: Stacked) -> int:
-    if not len(received):
-        return 0
-    if received.masks is None or received.of_all is None:
-        d = 0 if received.of_all is None else received.of_all.shape[1]
-        hessian = packed_size(d) if received.kind is HessianReply else 0
-        return len(received) * 8 * (d + hessian + 1)
-    assert received.regions is not None
-    sent = 8 * int(received.masks.sum(axis=0) @ received.regions.sizes)
-    busy = int(np.count_nonzero(received.masks.any(axis=1))) if received.idle else len(received)
-    return sent + busy * mask_bytes(received.masks[0]) + 8 * len(received)
+    down = _sum(_each_task(tasks), len(tasks)) if isinstance(tasks, Tasks) else sum(map(payload_bytes, tasks.values()))
+    if isinstance(received, Stacked):
+        return _sum(_each_reply(received), len(received)), down
+    return sum(map(payload_bytes, received.values())), down
 
 
 def bytes_each(exchange: Exchange, replies: Replies, n_workers: int) -> tuple[IntArray, IntArray]:
@@ -84,6 +64,7 @@ def bytes_each(exchange: Exchange, replies: Replies, n_workers: int) -> tuple[In
 
 
 def _each_task(tasks: Tasks) -> IntArray | int:
+    """Bytes of each of many tasks; one number where they are all alike."""
     if tasks.masks is None or not len(tasks):
         return payload_bytes(tasks.task)
     masked = payload_bytes(tasks.task) + mask_bytes(tasks.masks[0])
@@ -93,12 +74,19 @@ def _each_task(tasks: Tasks) -> IntArray | int:
 
 
 def _each_reply(received: Stacked) -> IntArray | int:
+    """Bytes of each of many replies; one number where they are all alike."""
     if received.masks is None or received.of_all is None or not len(received):
-        return _stacked_replies(received) // max(len(received), 1)
+        d = 0 if received.of_all is None else received.of_all.shape[1]
+        hessian = packed_size(d) if received.kind is HessianReply else 0
+        return 8 * (d + hessian + 1)
     assert received.regions is not None
-    busy = received.masks.any(axis=1) if received.idle else np.ones(len(received), dtype=bool)
-    sent: IntArray = 8 * (received.masks @ received.regions.sizes) + busy * mask_bytes(received.masks[0]) + 8
-    return sent
+    sent: IntArray = 8 * (received.masks @ received.regions.sizes) + 8
+    with_mask = received.masks.any(axis=1) if received.idle else True  # without a region it is the loss alone
+    return np.asarray(sent + mask_bytes(received.masks[0]) * with_mask)
+
+
+def _sum(each: IntArray | int, count: int) -> int:
+    return each * count if isinstance(each, int) else int(each.sum())
 
 
 def simulated_seconds(

@@ -12,6 +12,7 @@ model, so that a worker may decide by what only it knows; the reply carries the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, TypeAlias
 
@@ -146,31 +147,29 @@ Policy: TypeAlias = PlannedPolicy | WorkerPolicy
 def validated_masks(masks: object, *, policy: object, round: Round) -> BoolArray:
     """Return the masks a planned policy made, checked to be N x Q booleans."""
     expected = (round.setting.n_workers, round.setting.n_regions)
-    if isinstance(masks, np.ndarray) and masks.dtype == np.bool_ and masks.shape == expected:
-        return masks  # every round comes here
-    return _validated(masks, expected, f"{_name(policy)}.masks in round {round.number}")
+    return _validated(masks, expected, lambda: f"{_name(policy)}.masks in round {round.number}")
 
 
 def validated_mask(mask: object, *, policy: object, worker: int, number: int, n_regions: int) -> BoolArray:
     """Return the mask a worker policy made, checked to be Q booleans."""
-    where = f"{_name(policy)}.mask for worker {worker} in round {number}"
-    return _validated(mask, (n_regions,), where)
+    return _validated(mask, (n_regions,), lambda: f"{_name(policy)}.mask for worker {worker} in round {number}")
 
 
-def _validated(masks: object, expected: tuple[int, ...], where: str) -> BoolArray:
-    allowed = f"must be booleans of shape {expected}"
+def _validated(masks: object, expected: tuple[int, ...], where: Callable[[], str]) -> BoolArray:
     try:
         array = np.asarray(masks)
     except ValueError as error:  # numpy cannot make an array of rows of unequal length
-        raise InputError(
-            f"{where} returned rows of unequal length: {allowed}; return one boolean per region"
-        ) from error
+        raise _not_masks(where, "rows of unequal length", expected) from error
     # Only booleans: a list of region numbers such as [0, 2] must not pass for a mask of zeros and ones.
     if array.dtype != np.bool_ or array.shape != expected:
-        raise InputError(
-            f"{where} returned {array.dtype} of shape {array.shape}: {allowed}; return one boolean per region"
-        )
+        raise _not_masks(where, f"{array.dtype} of shape {array.shape}", expected)
     return array
+
+
+def _not_masks(where: Callable[[], str], returned: str, expected: tuple[int, ...]) -> InputError:
+    return InputError(
+        f"{where()} returned {returned}: must be booleans of shape {expected}; return one boolean per region"
+    )
 
 
 def _name(policy: object) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from itertools import islice
 from typing import Any
 
 from danl.history import History, Row
@@ -85,17 +84,15 @@ class Growing:
 
     def _part(self, first: int, end: int) -> Trace:
         """What the trace has of these rows: a run that was taken up again may have rows before it."""
-        part = Trace()
-        part.begin(self._trace.n_workers, self._trace.n_regions)
-        kept = self._trace._kept.copy()  # one step, between two exchanges
-        if kept and end > first:
-            lead = self._rows[0].exchange - kept[0].exchange
-            part._kept.extend(islice(kept, max(first + lead, 0), max(end + lead, 0)))
-        return part
+        if end <= first:
+            return self._trace.part(0, 0)
+        lead = self._rows[0].exchange - self._since()
+        return self._trace.part(max(first + lead, 0), max(end + lead, 0))
 
     def _since(self) -> int:
         """The exchange from which on it is known who did what."""
-        return self._trace._kept[0].exchange if len(self._trace) else 0
+        known = self._trace.part(0, 1)
+        return int(known.exchanges[0]) if len(known) else 0
 
 
 def _sum(before: float | None, new: float | None) -> float | None:
