@@ -20,7 +20,7 @@ import numpy as np
 
 from danl.core.aggregate import mean_gradient, of_kind, trained_pairs
 from danl.core.border import Border
-from danl.core.costs import bytes_each, bytes_of, pruning_error, seconds_each, simulated_seconds
+from danl.core.costs import bytes_each, bytes_of, pruning_error, seconds_each
 from danl.core.messages import FOR_GOOD, Array, Exchange, Failure, GradientReply, GradientTask, Mask, Replies, Task
 from danl.core.stack import Tasks, who_answered, who_was_asked
 from danl.engines import Engine
@@ -240,7 +240,7 @@ class Loop:
 
     def _record(self, exchange: Exchange, replies: Replies, w: Array, elapsed: float) -> Row:
         """Step 4: one row."""
-        regions, problem, reference = self.setup.regions, self.run.problem, self.run.reference
+        regions, reference = self.setup.regions, self.run.reference
         trained = trained_pairs(replies, self.setup.n_workers, regions.n_regions)
         coverage = tuple(coverage_counts(trained).tolist())
         if exchange.kind in TRAINING:
@@ -252,6 +252,7 @@ class Loop:
             )
             self._warn_uncovered()
         up, down = bytes_of(exchange, replies)
+        taken = self._seconds(exchange, replies)
         weights = getattr(self.state, "weights", self.setup.weights)  # fewer workers, another objective
         comparable = reference is not None and np.array_equal(weights, self.setup.weights)
         objective, grad_norm = self._measure(w, weights)
@@ -274,32 +275,30 @@ class Loop:
             bytes_up=up,
             bytes_down=down,
             seconds=elapsed,
-            simulated_seconds=simulated_seconds(
-                exchange,
-                replies,
-                self.run.profiles,
-                problem.rows,
-                self.run.entries_per_row,
-                problem.n_coefficients,
-            ),
+            simulated_seconds=math.nan if taken is None else _slowest(taken),
             coverage=coverage,
         )
         self.history.append(row)
         self.w = w
         if self.run.trace is not None:
-            self._note(self.run.trace, row.exchange, exchange, replies, trained)
+            self._note(self.run.trace, row.exchange, exchange, replies, trained, taken)
         return row
 
-    def _note(self, trace: Trace, number: int, exchange: Exchange, replies: Replies, trained: Mask) -> None:
+    def _seconds(self, exchange: Exchange, replies: Replies) -> Array | None:
+        """What the exchange took every worker by its profile; None where there are none."""
+        run, problem = self.run, self.run.problem
+        if run.profiles is None:
+            return None
+        return seconds_each(exchange, replies, run.profiles, problem.rows, run.entries_per_row, problem.n_coefficients)
+
+    def _note(
+        self, trace: Trace, number: int, exchange: Exchange, replies: Replies, trained: Mask, taken: Array | None
+    ) -> None:
         """Step 4, worker by worker, where somebody wants to know."""
-        run, count = self.run, self.setup.n_workers
+        count = self.setup.n_workers
         asked = np.zeros(count, dtype=np.int8)
         asked[who_was_asked(exchange.tasks)] = SILENT
         asked[who_answered(replies)] = ANSWERED
-        taken: Array | None = None
-        if run.profiles is not None:
-            rows, d = run.problem.rows, run.problem.n_coefficients
-            taken = seconds_each(exchange, replies, run.profiles, rows, run.entries_per_row, d)
         trace.note(number, asked, trained, *bytes_each(exchange, replies, count), taken)
 
 
@@ -329,6 +328,11 @@ def settings_of(run: Run, engine: Engine) -> dict[str, Any]:
         "engine": repr(engine),
         "w0": [float(value) for value in setup.w0],
     }
+
+
+def _slowest(taken: Array) -> float:
+    told = taken[~np.isnan(taken)]  # nan: did not answer
+    return float(told.max(initial=0.0))
 
 
 def _norm(vector: Array) -> float:

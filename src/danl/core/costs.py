@@ -89,21 +89,6 @@ def _sum(each: IntArray | int, count: int) -> int:
     return each * count if isinstance(each, int) else int(each.sum())
 
 
-def simulated_seconds(
-    exchange: Exchange,
-    replies: Replies,
-    profiles: Sequence[Profile] | None,
-    rows: Array,
-    entries_per_row: Array,
-    d: int,
-) -> float:
-    """Seconds of the slowest worker that answered; nan where profiles are not known."""
-    if profiles is None:
-        return float("nan")
-    each = seconds_each(exchange, replies, profiles, rows, entries_per_row, d)
-    return float(np.nanmax(each)) if len(replies.received) else 0.0
-
-
 def seconds_each(
     exchange: Exchange,
     replies: Replies,
