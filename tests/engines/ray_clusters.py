@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -54,7 +53,6 @@ def test_one_that_runs_already_goes_on_when_the_engine_has_left(problem, monkeyp
 
 
 def test_an_address_nobody_answers_at(problem, monkeypatch):
-    start = time.monotonic()
     nobody = r"address='127.0.0.1:1': no Ray cluster answers there \(Connection refused\); start one with"
     with pytest.raises(InputError, match=nobody):
         danl.solve(problem, engine=Ray(address="127.0.0.1:1"))
@@ -63,7 +61,6 @@ def test_an_address_nobody_answers_at(problem, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(InputError, match=nobody):
         danl.solve(problem, engine="ray")
-    assert time.monotonic() - start < 45
 
 
 def test_the_one_this_process_is_in(problem, cluster):

@@ -1,5 +1,6 @@
 """Workers of the Ray engine that are late, wrong or killed. `test_ray.py` runs this where there is only loopback."""
 
+import itertools
 import os
 import random
 import signal
@@ -23,35 +24,42 @@ def problem(a1a):
     return danl.Problem(shards_of(a1a, 3, 300), alpha=1e-2)
 
 
-def test_a_slow_worker_is_left_out_and_its_late_reply_counted(problem):
+def test_a_slow_worker_is_left_out_and_its_late_reply_counted(problem, tmp_path):
+    import ray
+
     from danl.engines.ray_actor import Site
 
     class Slow(Site):
         def answer(self, number, opening, shard, data, w):
-            if self.index == 1 and (b'"exchange": 0' in data or b'"exchange": 2' in data):
-                time.sleep(1.5)
+            for held in (0, 2) if self.index == 1 else ():
+                if b'"exchange": %d' % held in data:
+                    for _ in range(3000):  # until the test lets it go
+                        if (tmp_path / str(held)).exists():
+                            break
+                        time.sleep(0.01)
             return super().answer(number, opening, shard, data, w)
 
-    engine = opened(problem, made_of(Slow)(deadline=0.5))
+    engine = opened(problem, made_of(Slow)())
     try:
-        start = time.monotonic()
-        replies = engine.exchange(gradients(0, problem))
-        assert time.monotonic() - start < 1.4
+        replies = engine.exchange(gradients(0, problem), deadline=2.0)
         assert sorted(replies.received) == [0, 2]
         assert replies.failures[1].kind == "timeout"
-        assert replies.failures[1].detail == "no reply within 0.5 s"
+        assert replies.failures[1].detail == "no reply within 2 s"
         assert replies.dropped == 0
         # Asked again when the late reply has come: nothing piles up, and it answers the newer task.
-        replies = engine.exchange(gradients(1, problem), deadline=20.0)
+        (tmp_path / "0").touch()
+        replies = engine.exchange(gradients(1, problem), deadline=30.0)
         assert replies.dropped == 1
         assert {reply.exchange for reply in replies.received.values()} == {1}
         assert sorted(replies.received) == [0, 1, 2]
         # Counted, too, where it is not asked again.
-        assert engine.exchange(gradients(2, problem)).failures[1].kind == "timeout"
-        time.sleep(1.5)
-        replies = engine.exchange(gradients(3, problem, who=[0, 2]), deadline=20.0)
-        assert (sorted(replies.received), replies.dropped) == ([0, 2], 1)
-        assert engine.exchange(gradients(4, problem), deadline=20.0).dropped == 0
+        assert engine.exchange(gradients(2, problem), deadline=0.5).failures[1].kind == "timeout"
+        (tmp_path / "2").touch()
+        assert ray.wait([engine._places[1].late], timeout=30)[0]
+        replies = engine.exchange(gradients(3, problem, who=[0, 2]), deadline=30.0)
+        assert sorted(replies.received) == [0, 2]
+        assert replies.dropped >= 1  # those of the others, where half a second was not enough for them
+        assert engine.exchange(gradients(4, problem), deadline=30.0).dropped == 0
     finally:
         engine.close()
 
@@ -141,18 +149,27 @@ def _pids(engine):
 @pytest.mark.parametrize("options", [{"restarts": 1}, {"restarts": 0, "replacements": 1}])
 def test_one_that_is_killed_comes_back_once(problem, options):
     engine = opened(problem, made_of(_with_pid())(**{"replacements": 0, **options}))
-    try:
-        expected = engine.exchange(gradients(0, problem)).received
-        for number, comes_back in ((1, True), (3, False)):
-            os.kill(_pids(engine)[1], signal.SIGKILL)
-            replies = engine.exchange(gradients(number, problem))
-            assert sorted(replies.received) == [0, 2]
+    numbers = itertools.count(1)
+
+    def answer_within(seconds):
+        """What worker 1 says at last, if it does: how soon Ray notices a death, and restarts, is Ray's."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            replies = engine.exchange(gradients(next(numbers), problem))
+            assert {0, 2} <= set(replies.received)
+            if 1 in replies.received:
+                return replies.received[1]
             assert replies.failures[1].kind == "died"
-            replies = engine.exchange(gradients(number + 1, problem))
-            assert (1 in replies.received) == comes_back
-            if comes_back:  # it has its rows again, and knows the run
-                assert np.array_equal(replies.received[1].fragment, expected[1].fragment)
-        assert replies.failures[1].kind == "died"
+            time.sleep(0.05)
+        return None
+
+    try:
+        expected = engine.exchange(gradients(0, problem)).received[1]
+        os.kill(_pids(engine)[1], signal.SIGKILL)
+        back = answer_within(40)  # it has its rows again, and knows the run
+        assert np.array_equal(back.fragment, expected.fragment)
+        os.kill(_pids(engine)[1], signal.SIGKILL)
+        assert answer_within(2) is None
     finally:
         engine.close()
 
@@ -207,12 +224,10 @@ def test_all_but_one_gone_for_good_loses_the_quorum(problem):
             for pid in _pids(engine)[1:]:
                 os.kill(pid, signal.SIGKILL)
 
-    start = time.monotonic()
     result = danl.solve(problem, policy="coverage:psi=1", tol=0, max_rounds=200, engine=engine, callback=kill)
     assert result.status == "quorum_lost"
     assert {failure.worker for failure in result.failures} == {1, 2}
     assert {failure.kind for failure in result.failures} == {"died"}
-    assert time.monotonic() - start < 40
 
 
 def test_hessians_that_are_lost_on_the_way(problem, monkeypatch):
