@@ -11,7 +11,7 @@ whose count (`add_up`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -20,16 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.kernels import (
-    Sandwich,
-    Segments,
-    add_part_times,
-    add_part_transposed_times,
-    parts_are_cheap,
-    rows_of,
-    times,
-    transposed_times,
-)
+from danl.kernels import Sandwich, Segments, Slabs, repeated_value, rows_of
 from danl.local import LocalObjective, assembled, margins
 from danl.objectives import Array, LogarithmicLoss, second_blocks
 
@@ -41,7 +32,7 @@ cache the cores share. Smaller blocks are slower: going back and forth between t
 SMALL_LOSS = 0.01
 """Average losses below this are added up by themselves: 1 + exp(-s z) has rounded away too much of them."""
 ALL = slice(None)
-SMALL_PART = 10_000
+SMALL_WORKER = 10_000
 """Stored entries of a worker below which its rows are gone through with the others', asked or not."""
 MANY = 64
 """Workers of a block from which on dense rows are summed down the columns, not worker by worker."""
@@ -50,51 +41,55 @@ MANY = 64
 class Block:
     """Consecutive rows that stay in the cache: those of some workers, or some of those of one."""
 
-    def __init__(self, X: Any, first: int, last: int, workers: slice, bounds: NDArray[np.int64]) -> None:
+    def __init__(
+        self, X: Any, first: int, last: int, workers: slice, bounds: NDArray[np.int64], value: float | None = None
+    ) -> None:
         self.rows, self.workers, self.X = slice(first, last), workers, rows_of(X, first, last)
         self.count = workers.stop - workers.start
         self.starts = np.maximum(bounds[workers.start : workers.stop], first) - first
+        self._value = value  # that all stored entries are
         self._n = int(X.shape[1])
 
     @cached_property
-    def apart(self) -> Any:
+    def large(self) -> bool:
+        """Whether its workers are large enough to be gone through one by one."""
+        return bool(sparse.issparse(self.X) and (self.count == 1 or self.X.nnz >= SMALL_WORKER * self.count))
+
+    @cached_property
+    def slabs(self) -> Slabs:
+        bounds = self.starts.tolist() if self.large else [0]
+        return Slabs(self.X, [*bounds, self.X.shape[0]], self._value)
+
+    @cached_property
+    def apart(self) -> Slabs:
         """The rows with every worker's columns at a place of their own, (rows, count * features)."""
-        if self.count == 1 or not sparse.issparse(self.X):
-            return self.X
         entries = np.diff(np.append(self.X.indptr[self.starts], self.X.indptr[-1]))  # of each worker
         wide = self.count * self._n
         kind = np.int32 if wide < 2**31 else np.int64
         made = sparse.csr_matrix((self.X.shape[0], wide))
         moved = np.repeat(np.arange(self.count, dtype=kind) * kind(self._n), entries) + self.X.indices
         made.data, made.indices, made.indptr = self.X.data, moved.astype(kind, copy=False), self.X.indptr
-        return made
+        return Slabs(made, [0, self.X.shape[0]], self._value)
 
-    def own_margins(self, models: Array) -> Array:
-        """X_i w_i of every row of worker i, with the workers' models (count, features)."""
-        if self.count == 1:
-            return times(self.X, models[0])
-        if sparse.issparse(self.X):
-            return times(self.apart, models.ravel())
-        return np.concatenate([own @ w for own, w in zip(self._each(self.X), models, strict=True)])
+    def margins(self, w: Array, asked: Sequence[bool] | None = None) -> Array:
+        """X w; with the workers' models (count, features), X_i w_i of every row of worker i."""
+        if not sparse.issparse(self.X):
+            if w.ndim == 1:
+                return np.asarray(self.X @ w)
+            return np.concatenate([own @ each for own, each in zip(self._each(self.X), w, strict=True)])
+        if self.large:
+            return self.slabs.times(w, asked)
+        return self.slabs.times(w) if w.ndim == 1 else self.apart.times(w.ravel())
 
-    def pulled_back(self, slopes: Array) -> Array:
+    def pulled_back(self, slopes: Array, asked: Sequence[bool] | None = None) -> Array:
         """X_i^T slopes_i of every worker, (count, features)."""
-        if self.count == 1 or sparse.issparse(self.X):
-            return transposed_times(self.apart, slopes).reshape(self.count, self._n)
+        if self.large:
+            return self.slabs.transposed_times(slopes, asked)
+        if sparse.issparse(self.X):
+            return self.apart.transposed_times(slopes).reshape(self.count, self._n)
         if self.count >= MANY:
             return np.asarray(np.add.reduceat(self.X * slopes[:, None], self.starts, axis=0))
         return np.stack([each @ own for own, each in zip(self._each(self.X), self._each(slopes), strict=True)])
-
-    def stretches(self, wanted: Mask) -> Iterator[tuple[int, int]]:
-        """Rows of consecutive workers that are wanted, from where to where."""
-        bounds = [*self.starts.tolist(), self.rows.stop - self.rows.start]
-        begun: int | None = None
-        for bound, here in zip(bounds, [*wanted[self.workers].tolist(), False], strict=True):
-            if here and begun is None:
-                begun = bound
-            elif not here and begun is not None:
-                yield begun, bound
-                begun = None
 
     def sums(self, slopes: Array) -> Array:
         """The sum over each worker's rows, (count,)."""
@@ -164,6 +159,7 @@ class Batch:
         """The rows in blocks: as many whole workers as fit into one, large workers in parts."""
         ends = self.X.indptr[self.bounds] if sparse.issparse(self.X) else self.bounds * self.X.shape[1]
         ends = ends.astype(np.int64)
+        value = repeated_value(self.X) if sparse.issparse(self.X) else None
         made: list[Block] = []
         first = 0
         while first < self.n_workers:
@@ -171,7 +167,7 @@ class Batch:
             last = max(fits, first + 1)
             parts = 1 if fits > first else -(-int(ends[last] - ends[first]) // BLOCK_ENTRIES)
             rows = np.linspace(self.bounds[first], self.bounds[last], parts + 1).astype(int).tolist()
-            made += [Block(self.X, a, b, slice(first, last), self.bounds) for a, b in pairwise(rows) if a < b]
+            made += [Block(self.X, a, b, slice(first, last), self.bounds, value) for a, b in pairwise(rows) if a < b]
             first = last
         return made
 
@@ -188,65 +184,51 @@ class Batch:
         Where only the answers of some `workers` are wanted, what there is of the others means nothing.
         """
         layout = self.layout
-        if masks is None and workers is not None and len(workers) < self.n_workers and self._in_parts:
-            return self._of_some(w, workers)
         shape = (self.n_workers, layout.n_outputs, layout.columns)
-        gradients: Array | None = None
-        models = None if masks is None else (w * masks).reshape(shape)
+        models = w.reshape(shape[1:]) if masks is None else (w * masks).reshape(shape)
+        asked = self._asked(workers)
+        at_once = len(self.blocks) == 1 and layout.size == layout.n_features
+        gradients = np.zeros(0 if at_once else shape)
         newest, told = [], []  # margins, and what the losses are made of, block by block
         with np.errstate(over="ignore", invalid="ignore"):
             for block in self.blocks:
-                z = margins(block.X, w, layout) if models is None else self._own_margins(block, models)
+                here = None if asked is None else asked[block.workers]
+                if here is not None and not any(here):
+                    length = block.rows.stop - block.rows.start
+                    newest.append(np.zeros(length if layout.n_outputs == 1 else (length, layout.n_outputs)))
+                    told.append(np.ones(length))
+                    continue
+                z = self._margins(block, models, here)
                 values, slopes = self._values_and_slopes(block.rows, z)
-                if len(self.blocks) == 1 and layout.size == layout.n_features:
-                    gradients = block.pulled_back(slopes)
+                if at_once:
+                    gradients = block.pulled_back(slopes, here)
                 else:
-                    gradients = np.zeros(shape) if gradients is None else gradients
-                    self._pull_back(block, slopes, gradients)
+                    self._pull_back(block, slopes, gradients, here)
                 newest.append(z)
                 told.append(values)
-            assert gradients is not None
             flat = gradients.reshape(self.n_workers, layout.size)
             if self.scale_after:
                 flat *= self.scale[:, None]
             z = _joined(newest)
-            losses = self._losses(_joined(told), z)
+            losses = self._losses(_joined(told), z, ALL if workers is None else workers)
             if masks is None:
                 self._add_penalty(w, losses, flat)
-                self._newest = (w.copy(), z)
             else:
                 pruned = self._penalised(w) * masks
                 flat += self.penalties[:, None] * pruned
                 losses += 0.5 * self.penalties * np.square(pruned).sum(axis=1)
+        if masks is None and asked is None:
+            self._newest = (w.copy(), z)
         self.passes += 2
         return losses, flat
 
-    @cached_property
-    def _in_parts(self) -> bool:
-        """Whether the rows of some workers are gone through alone: not where there are few, and it would not pay."""
-        simple = self.layout.size == self.layout.n_features
-        return simple and parts_are_cheap(self.X) and self.X.nnz >= SMALL_PART * self.n_workers
-
-    def _of_some(self, w: Array, workers: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Losses and gradients of some workers: only their rows are gone through."""
-        gradients = np.zeros((self.n_workers, self.layout.size))
-        z, told = np.zeros(len(self.y)), np.ones(len(self.y))
-        wanted = np.zeros(self.n_workers, dtype=bool)
-        wanted[workers] = True
-        with np.errstate(over="ignore", invalid="ignore"):
-            for block in self.blocks:
-                own = gradients[block.workers].reshape(-1)
-                for first, last in block.stretches(wanted):
-                    rows = slice(block.rows.start + first, block.rows.start + last)
-                    add_part_times(block.X, w, first, last, z[rows])
-                    told[rows], slopes = self._values_and_slopes(rows, z[rows])
-                    add_part_transposed_times(block.apart, slopes, first, last, own)
-            if self.scale_after:
-                gradients *= self.scale[:, None]
-            losses = self._losses(told, z, workers)
-            self._add_penalty(w, losses, gradients)
-        self.passes += 2
-        return losses, gradients
+    def _asked(self, workers: NDArray[np.int64] | None) -> list[bool] | None:
+        """Of every worker whether it is one of these; None where all are."""
+        if workers is None or len(workers) == self.n_workers:
+            return None
+        asked = np.zeros(self.n_workers, dtype=bool)
+        asked[workers] = True
+        return asked.tolist()
 
     def _values_and_slopes(self, rows: slice, z: Array) -> tuple[Array, Array]:
         """The loss of every row, or exp of it where that is cheaper; and its derivative times the row's own weight."""
@@ -273,21 +255,28 @@ class Batch:
     def _sums(self, values: Array) -> Array:
         return self.segments.sums(values if self.own_weights is None else self.own_weights * values)
 
-    def _own_margins(self, block: Block, models: Array) -> Array:
-        """A w_i of every row of worker i, with models (N, outputs, columns)."""
-        layout, owners = self.layout, self.owners[block.rows]
+    def _margins(self, block: Block, models: Array, asked: Sequence[bool] | None = None) -> Array:
+        """A w of every row, with a model (outputs, columns); A_i w_i with one for every worker, (N, outputs, columns).
+
+        Workers that are not asked have zeros, or what they would have been told.
+        """
+        layout, own = self.layout, models if models.ndim == 2 else models[block.workers]
+        if models.ndim == 2 and layout.n_outputs > 1:
+            return margins(block.X, models.ravel(), layout)  # all outputs in one pass
         columns = []
         for k in range(layout.n_outputs):
-            z = block.own_margins(np.ascontiguousarray(models[block.workers, k, : layout.n_features]))
-            columns.append(z + models[owners, k, -1] if layout.intercept else z)
+            z = block.margins(np.ascontiguousarray(own[..., k, : layout.n_features]), asked)
+            if layout.intercept:
+                z += own[k, -1] if models.ndim == 2 else models[self.owners[block.rows], k, -1]
+            columns.append(z)
         return columns[0] if layout.n_outputs == 1 else np.stack(columns, axis=1)
 
-    def _pull_back(self, block: Block, slopes: Array, gradients: Array) -> None:
+    def _pull_back(self, block: Block, slopes: Array, gradients: Array, asked: Sequence[bool] | None) -> None:
         """Add A_i^T slopes_i of the block's workers to the gradients, (N, outputs, columns)."""
         n = self.layout.n_features
         for k in range(self.layout.n_outputs):
             own = slopes if slopes.ndim == 1 else np.ascontiguousarray(slopes[:, k])
-            gradients[block.workers, k, :n] += block.pulled_back(own)
+            gradients[block.workers, k, :n] += block.pulled_back(own, asked)
             if self.layout.intercept:
                 gradients[block.workers, k, n] += block.sums(own)
 
@@ -326,7 +315,8 @@ class Batch:
         """A w of every row; those of the newest w are kept."""
         if self._newest is None or not np.array_equal(self._newest[0], w):
             self.passes += 1
-            self._newest = (w.copy(), margins(self.X, w, self.layout))
+            model = w.reshape(self.layout.n_outputs, self.layout.columns)
+            self._newest = (w.copy(), _joined([self._margins(block, model) for block in self.blocks]))
         return self._newest[1]
 
     def penalty_at(self, w: Array) -> Array:

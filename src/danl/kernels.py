@@ -1,13 +1,13 @@
-r"""The two products that take the time: sums over the rows of each worker, and X^T diag(bend) X.
+r"""The products that take the time: X w, X^T slopes of each worker's rows, and X^T diag(bend) X.
 
-The second is done by the kernel that is fastest for the matrix: blocks of rows and BLAS where it is dense or nearly so,
+The last is done by the kernel that is fastest for the matrix: blocks of rows and BLAS where it is dense or nearly so,
 tabmat's sandwich product for large sparse ones, scipy's product for small ones (importing tabmat takes longer).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -27,6 +27,8 @@ BLOCK_BYTES = 1 << 18
 """Bytes of a block of rows in a dense product: what stays in a core's own cache while it is used."""
 BLOCK_ENTRIES = 1 << 17
 """Stored entries of a block of rows in a sparse product: the same, 12 bytes each."""
+SLAB_ENTRIES = 1 << 16
+"""Stored entries of a slab whose values are the same: they and their places, 12 bytes each, stay in that cache."""
 NEARLY_DENSE = 0.24
 """Share of stored entries above which dense blocks beat a sparse product (measured; d^2 against 16 times entries^2)."""
 LARGE = 5_000_000
@@ -64,46 +66,81 @@ class Sandwich:
 
 def times(X: Any, w: Array) -> Array:
     """X w of rows that are dense or CSR."""
-    if not parts_are_cheap(X) or w.shape != X.shape[1:]:  # scipy says what is wrong
+    if _csr_matvec is None or not sparse.issparse(X) or w.shape != X.shape[1:]:  # scipy says what is wrong
         return np.asarray(X @ w)
     product = np.zeros(X.shape[0])
-    add_part_times(X, w, 0, len(product), product)
+    _csr_matvec(*X.shape, X.indptr, X.indices, X.data, w, product)
     return product
 
 
 def transposed_times(X: Any, slopes: Array) -> Array:
     """X^T slopes of rows that are dense or CSR, whose transpose is CSC."""
-    if not parts_are_cheap(X) or slopes.shape != X.shape[:1]:
+    if _csc_matvec is None or not sparse.issparse(X) or slopes.shape != X.shape[:1]:
         return np.asarray(X.T @ slopes)
     product = np.zeros(X.shape[1])
-    add_part_transposed_times(X, slopes, 0, len(slopes), product)
+    _csc_matvec(*reversed(X.shape), X.indptr, X.indices, X.data, slopes, product)
     return product
 
 
-def parts_are_cheap(X: Any) -> bool:
-    """Whether products with some of the rows cost no more than their share."""
-    return _csr_matvec is not None and sparse.issparse(X)
+def repeated_value(X: Any) -> float | None:
+    """The number that all stored entries are (1, in data of categories), or None where they differ."""
+    parts = (X.data[first : first + BLOCK_ENTRIES] for first in range(0, X.nnz, BLOCK_ENTRIES))
+    return float(X.data[0]) if X.nnz and all((part == X.data[0]).all() for part in parts) else None
 
 
-def add_part_times(X: Any, w: Array, first: int, last: int, out: Array) -> None:
-    """Add X w of consecutive CSR rows to `out`."""
-    assert w.shape == X.shape[1:]
-    assert out.shape == (last - first,)
-    _csr_matvec(last - first, X.shape[1], X.indptr[first : last + 1], X.indices, X.data, w, out)
+class Slabs:
+    """CSR rows cut into slabs: the rows of some owners alone, and no values to read where all are the same number.
 
+    A slab is a matrix of its own, in the memory of the whole. Where `value` is the one number that is stored, slabs are
+    at most SLAB_ENTRIES large and have the same values in memory, which stay in the core's cache: a third of the bytes
+    is left to go through, the places of the entries.
+    """
 
-def add_part_transposed_times(X: Any, slopes: Array, first: int, last: int, out: Array) -> None:
-    """Add X^T slopes of consecutive CSR rows to `out`."""
-    assert slopes.shape == (last - first,)
-    assert out.shape == X.shape[1:]
-    _csc_matvec(X.shape[1], last - first, X.indptr[first : last + 1], X.indices, X.data, slopes, out)
+    def __init__(self, X: Any, bounds: Sequence[int], value: float | None = None) -> None:
+        """Owner i has the rows from bounds[i] to bounds[i + 1]."""
+        self.shape = X.shape
+        self._slabs: list[tuple[int, slice, Any]] = []
+        for owner, (first, last) in enumerate(pairwise(bounds)):
+            for a, b in pairwise(row_cuts(X, SLAB_ENTRIES, first, last) if value is not None else [first, last]):
+                self._slabs.append((owner, slice(a, b), rows_of(X, a, b)))
+        if value is not None:
+            values = np.full(max((slab.nnz for _, _, slab in self._slabs), default=0), value)
+            for _, _, slab in self._slabs:
+                slab.data = values[: slab.nnz]
+
+    def times(self, w: Array, owners: Sequence[bool] | None = None) -> Array:
+        """X w; with a row of `w` for every owner, of each with its own. Those that are not asked for have zeros."""
+        assert w.shape[-1] == self.shape[1]
+        product = np.zeros(self.shape[0])
+        for owner, rows, slab in self._slabs:
+            if owners is None or owners[owner]:
+                own = w if w.ndim == 1 else w[owner]
+                if _csr_matvec is None:
+                    product[rows] = slab @ own
+                else:
+                    _csr_matvec(*slab.shape, slab.indptr, slab.indices, slab.data, own, product[rows])
+        return product
+
+    def transposed_times(self, slopes: Array, owners: Sequence[bool] | None = None) -> Array:
+        """X_i^T slopes_i of every owner, (owners, columns); zeros of those that are not asked for."""
+        assert slopes.shape == self.shape[:1]
+        products = np.zeros((self._slabs[-1][0] + 1, self.shape[1]))
+        for owner, rows, slab in self._slabs:
+            if owners is None or owners[owner]:
+                if _csc_matvec is None:
+                    products[owner] += slab.T @ slopes[rows]
+                else:
+                    _csc_matvec(
+                        *reversed(slab.shape), slab.indptr, slab.indices, slab.data, slopes[rows], products[owner]
+                    )
+        return products
 
 
 def tabmat_sandwich(X: Any) -> Callable[[Array], Array]:
     """The product of a large sparse matrix: tabmat's, block by block of rows that stay in the cache."""
     from tabmat import SparseMatrix
 
-    bounds = row_blocks(X)
+    bounds = row_cuts(X, BLOCK_ENTRIES)
     blocks = []
     for first, last in pairwise(bounds):
         rows = rows_of(X, first, last)
@@ -119,11 +156,12 @@ def tabmat_sandwich(X: Any) -> Callable[[Array], Array]:
     return product
 
 
-def row_blocks(X: Any) -> list[int]:
-    """Where blocks of sparse rows begin, and where the last one ends: each small enough for a core's own cache."""
-    n_rows, count = int(X.shape[0]), max(1, -(-int(X.nnz) // BLOCK_ENTRIES))
-    cuts = np.searchsorted(X.indptr, np.linspace(0, X.nnz, count + 1)[1:-1])
-    return [0, *np.unique(cuts[(cuts > 0) & (cuts < n_rows)]).tolist(), n_rows]
+def row_cuts(X: Any, most: int, first: int = 0, last: int | None = None) -> list[int]:
+    """Where blocks of sparse rows begin, and where the last one ends: each of about `most` stored entries or fewer."""
+    last = int(X.shape[0]) if last is None else last
+    start, end = int(X.indptr[first]), int(X.indptr[last])
+    cuts = np.searchsorted(X.indptr, np.linspace(start, end, max(1, -(-(end - start) // most)) + 1)[1:-1])
+    return [first, *np.unique(cuts[(cuts > first) & (cuts < last)]).tolist(), last]
 
 
 def rows_of(X: Any, first: int, last: int) -> Any:

@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 
 import danl
+from danl import kernels
 from danl.core.messages import GradientTask, HessianTask, LossTask, Replies, unpack
 from danl.core.stack import Stacked, Tasks
 from danl.engines import Local
@@ -20,10 +21,14 @@ SAME = ("kind", "coverage", "bytes_up", "bytes_down", "active", "min_coverage", 
 LOSSES = ["logistic", "squared", "poisson", "squared_hinge", "multinomial:classes=3"]
 
 
-def problem(loss, *, dense=False, intercept=False, weighted=False, sizes=(30, 5, 12, 1, 22), seed=0, **terms):
+def problem(
+    loss, *, dense=False, intercept=False, weighted=False, value=None, sizes=(30, 5, 12, 1, 22), seed=0, **terms
+):
     rng = np.random.default_rng(seed)
     rows, d = sum(sizes), 7
     X = sparse.random(rows, d, 0.4, format="csr", random_state=seed, data_rvs=rng.standard_normal)
+    if value is not None:
+        X.data[:] = value
     y = {
         "squared": rng.normal(size=rows),
         "poisson": rng.poisson(1.0, size=rows).astype(float),
@@ -190,28 +195,46 @@ def test_regions_of_a_stack_are_those_of_the_engine():
     close(reply.fragment, made.locals[2].value_and_gradient(np.ones(7))[1][kept])
 
 
+@pytest.fixture(params=[None, 1.0, -0.5], ids=["values", "ones", "one value"])
+def value(request):
+    """The number that is stored everywhere; values that differ are None."""
+    return request.param
+
+
 @pytest.mark.parametrize("entries", [1 << 20, 40])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("loss", [name for name in LOSSES if not name.startswith("multinomial")])
-def test_some_workers_are_told_what_all_would_be(loss, weighted, entries, monkeypatch):
-    monkeypatch.setattr("danl.batch.SMALL_PART", 0)
+@pytest.mark.parametrize("small", [0, 10**6], ids=["large workers", "small workers"])
+@pytest.mark.parametrize("terms", [{}, {"weighted": True}, {"intercept": True}, {"dense": True}], ids=str)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, value, monkeypatch):
+    monkeypatch.setattr("danl.batch.SMALL_WORKER", small)
     monkeypatch.setattr("danl.batch.BLOCK_ENTRIES", entries)  # with 40, large workers lie in several blocks
-    batch = problem(loss, weighted=weighted).batch
-    assert batch._in_parts
+    monkeypatch.setattr("danl.kernels.SLAB_ENTRIES", 9)
+    made = problem(loss, value=value, **terms)
+    batch = made.batch
     assert (len(batch.blocks) > 3) == (entries == 40)
-    w = np.random.default_rng(1).standard_normal(7)
+    w = np.random.default_rng(1).standard_normal(batch.layout.size)
+    masks = np.random.default_rng(2).random((5, len(w))) < 0.6
     losses, gradients = batch.losses_and_gradients(w)
+    pruned = batch.losses_and_gradients(w, masks)
+    for own, loss_, gradient in zip(made.locals, losses, gradients, strict=True):
+        expected = own.value_and_gradient(w)
+        np.testing.assert_allclose(loss_, expected[0], rtol=1e-12)
+        np.testing.assert_allclose(gradient, expected[1], rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(batch.losses(w), losses, rtol=1e-12)
     for wanted in ([0], [4], [1, 2], [0, 2, 4], [0, 1, 2, 3], [1, 3]):
         workers = np.array(wanted)
-        some = batch.losses_and_gradients(w, workers=workers)
-        np.testing.assert_allclose(some[0][workers], losses[workers], rtol=1e-12)
-        np.testing.assert_allclose(some[1][workers], gradients[workers], rtol=1e-12, atol=1e-14)
+        for all_of_them, own in (((losses, gradients), None), (pruned, masks)):
+            some = batch.losses_and_gradients(w, own, workers)
+            np.testing.assert_allclose(some[0][workers], all_of_them[0][workers], rtol=1e-12)
+            np.testing.assert_allclose(some[1][workers], all_of_them[1][workers], rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_runs_are_the_same_where_only_some_are_gone_through(policy, monkeypatch):
-    monkeypatch.setattr("danl.batch.SMALL_PART", 0)
-    made, arguments = problem("logistic"), {"method": "danl-masked", "policy": policy, "regions": 3, "max_rounds": 12}
+def test_runs_are_the_same_where_only_some_are_gone_through(policy, value, monkeypatch):
+    monkeypatch.setattr("danl.batch.SMALL_WORKER", 0)
+    monkeypatch.setattr("danl.kernels.SLAB_ENTRIES", 9)
+    made = problem("logistic", value=value)
+    arguments = {"method": "danl-masked", "policy": policy, "regions": 3, "max_rounds": 12}
     one, other = (danl.solve(made, engine=Local(batched=batched), **arguments) for batched in (True, False))
     np.testing.assert_allclose(one.w, other.w, rtol=1e-12, atol=1e-13)
     assert [[getattr(row, name) for name in SAME] for row in one.history] == [
@@ -220,10 +243,9 @@ def test_runs_are_the_same_where_only_some_are_gone_through(policy, monkeypatch)
 
 
 def test_rows_of_workers_that_are_not_asked_are_not_gone_through(monkeypatch):
-    monkeypatch.setattr("danl.batch.SMALL_PART", 0)
-    batch, seen = problem("logistic").batch, []
-    monkeypatch.setattr(
-        "danl.batch.add_part_times", lambda X, w, first, last, out: seen.extend(range(first, last)) or out.fill(0.0)
-    )
-    batch.losses_and_gradients(np.zeros(7), workers=np.array([1, 2, 4]))
-    assert seen == [*range(30, 47), *range(48, 70)]
+    monkeypatch.setattr("danl.batch.SMALL_WORKER", 0)
+    made, seen = problem("logistic"), []
+    inner = kernels._csr_matvec
+    monkeypatch.setattr(kernels, "_csr_matvec", lambda rows, *rest: seen.append(rows) or inner(rows, *rest))
+    made.batch.losses_and_gradients(np.zeros(7), workers=np.array([1, 2, 4]))
+    assert seen == [5, 12, 22]
