@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import danl
 from danl.checkpoint import Checkpoints, UnreadableError, columns_of, history_of, packed, unpacked
+from danl.core.memory import Memory
 from danl.errors import DanlWarning, InputError
 from danl.methods import PRESETS
 from tests.problems import random_problem
@@ -60,6 +61,26 @@ def test_a_run_taken_up_at_any_exchange_ends_the_same_to_the_bit(method, tmp_pat
         assert (again.status, again.notes, again.failures) == (whole.status, whole.notes, whole.failures)
         assert rows(again.start) == rows(whole.start)
         assert again.start.w.tobytes() == whole.start.w.tobytes()
+
+
+@pytest.mark.parametrize("method", ["danl-masked", "danl-paper"])
+def test_a_running_sum_goes_on_to_the_bit(method, tmp_path, monkeypatch):
+    monkeypatch.setattr("danl.kernels.MANY_NUMBERS", 0)
+    monkeypatch.setattr("danl.kernels.FEW", 1)
+    monkeypatch.setattr("danl.core.memory.RENEWALS", 4)
+    renewals, inner = set(), Memory._with_rows
+    noted = lambda made: renewals.add(made.running.renewals) or made  # noqa: E731
+    monkeypatch.setattr(Memory, "_with_rows", lambda *arguments: noted(inner(*arguments)))
+    problem, settings = random_problem(), SETTINGS | {"policy": "coverage:psi=1", "tol": 0.0}
+    whole = danl.solve(problem, method=method, **settings)
+    for exchange in range(len(whole.history) - 1):
+        folder = tmp_path / str(exchange)
+        with pytest.raises(StopError):
+            danl.solve(problem, method=method, checkpoint=folder, callback=until(exchange), **settings)
+        again = danl.solve(problem, method=method, resume=folder, **settings)
+        assert again.w.tobytes() == whole.w.tobytes()
+        assert rows(again) == rows(whole)
+    assert {0, 1, 2} <= renewals
 
 
 def test_absences_go_on_as_they_would_have(tmp_path):

@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.kernels import Sandwich, Segments, Slabs, repeated_value, rows_of
+from danl.kernels import Sandwich, Segments, Slabs, few_of_many, repeated_value, rows_of
+from danl.layout import Layout
 from danl.local import LocalObjective, assembled, margins
-from danl.objectives import Array, LogarithmicLoss, second_blocks
+from danl.objectives import Array, LogarithmicLoss, Loss, second_blocks
 
 Mask = NDArray[np.bool_]
 
@@ -102,24 +103,50 @@ class Block:
 class Batch:
     """The objectives of all workers of this process, evaluated together."""
 
-    def __init__(self, objectives: Sequence[LocalObjective]) -> None:
-        first = objectives[0]
-        self.layout, self.loss = first.layout, first.loss
-        self.bounds = np.concatenate([[0], np.cumsum([each.n_rows for each in objectives])])
-        self.penalties = np.array([each.penalty for each in objectives])
-        self.X = _stacked_matrix([each.X for each in objectives])
-        self.y = _stacked([each.y for each in objectives])
-        self.own_weights: Array | None = None  # of the rows, where they differ
-        self.scale = 1.0 / np.diff(self.bounds)  # of each worker: what turns its sums into averages
-        if any(each.weights is not None for each in objectives):
-            self.own_weights = np.concatenate([each.row_weights for each in objectives])
-            self.scale = np.ones(self.n_workers)
+    def __init__(
+        self,
+        X: Any,
+        y: Array,
+        own_weights: Array | None,  # of the rows, where they differ
+        bounds: NDArray[np.int64],
+        penalties: Array,
+        loss: Loss,
+        layout: Layout,
+    ) -> None:
+        self.X, self.y, self.own_weights, self.bounds, self.penalties = X, y, own_weights, bounds, penalties
+        self.loss, self.layout = loss, layout
+        # Of each worker: what turns its sums into averages.
+        self.scale = 1.0 / np.diff(self.bounds) if own_weights is None else np.ones(self.n_workers)
         # Where all rows of a worker weigh the same, the shorter of slopes and gradients is scaled.
         self.scale_after = self.own_weights is None and self.n_workers * self.layout.size < len(self.y)
         self._same_penalty = float(self.penalties[0]) if (self.penalties == self.penalties[0]).all() else 0.0
         self._logarithmic = self.loss if isinstance(self.loss, LogarithmicLoss) else None
         self.passes = 0  # over the data: margins, and ways back
         self._newest: tuple[Array, Array] | None = None  # a model and its margins
+
+    @classmethod
+    def of(cls, objectives: Sequence[LocalObjective]) -> Batch:
+        """Those of these workers, for which it must be `possible`."""
+        weighted = any(each.weights is not None for each in objectives)
+        return cls(
+            _stacked_matrix([each.X for each in objectives]),
+            _stacked([each.y for each in objectives]),
+            np.concatenate([each.row_weights for each in objectives]) if weighted else None,
+            np.concatenate([[0], np.cumsum([each.n_rows for each in objectives])]),
+            np.array([each.penalty for each in objectives]),
+            objectives[0].loss,
+            objectives[0].layout,
+        )
+
+    def part(self, workers: NDArray[np.int64]) -> Batch | None:
+        """The batch of a few of many workers; None where it is as good to go through all of them."""
+        if not few_of_many(len(workers), self.n_workers, self.layout.size):
+            return None
+        counts = np.diff(self.bounds)[workers]
+        bounds = np.concatenate([[0], np.cumsum(counts)])
+        rows = np.repeat(self.bounds[workers] - bounds[:-1], counts) + np.arange(bounds[-1])
+        own_weights = None if self.own_weights is None else self.own_weights[rows]
+        return Batch(self.X[rows], self.y[rows], own_weights, bounds, self.penalties[workers], self.loss, self.layout)
 
     @staticmethod
     def possible(objectives: Sequence[LocalObjective]) -> bool:

@@ -29,7 +29,7 @@ import numpy as np
 
 from danl.atomic import written_whole
 from danl.core.curvature import Curvature
-from danl.core.memory import Memory
+from danl.core.memory import Memory, RunningSum
 from danl.core.messages import Failure
 from danl.core.secant import Secant
 from danl.core.structured import Blocks, Diagonal, LowRank, QuasiNewton
@@ -64,6 +64,7 @@ CLASSES: dict[str, type] = {
         Noise,
         Pace,
         QuasiNewton,
+        RunningSum,
         SafeguardedState,
         Secant,
         Seen,

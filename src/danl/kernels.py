@@ -33,8 +33,15 @@ NEARLY_DENSE = 0.24
 """Share of stored entries above which dense blocks beat a sparse product (measured; d^2 against 16 times entries^2)."""
 LARGE = 5_000_000
 """Products of stored entries above which a sparse product is worth importing tabmat for (some 30 ms of scipy's)."""
+FEW, MANY_NUMBERS = 4, 1 << 17
+"""At most one in four of the workers, and arrays of all of them that do not stay in a core's own cache."""
 SEGMENT = 64
 """Numbers that are added up one after the other; their sums are added up in turn, so that rounding stays small."""
+
+
+def few_of_many(count: int, n_workers: int, d: int) -> bool:
+    """Whether it pays to touch the rows of `count` workers alone, and not all N x d numbers."""
+    return FEW * count <= n_workers and n_workers * d >= MANY_NUMBERS
 
 
 class Sandwich:

@@ -183,7 +183,7 @@ class Problem(Terms):
     @cached_property
     def batch(self) -> Batch | None:
         """F_1, ..., F_N, evaluated together; None where they cannot be."""
-        return Batch(self.locals) if Batch.possible(self.locals) else None
+        return Batch.of(self.locals) if Batch.possible(self.locals) else None
 
     def objective(self, w: Array) -> float:
         """f(w)."""

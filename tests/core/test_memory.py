@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from danl.core.memory import Memory
+from danl import kernels
+from danl.core.memory import RENEWALS, Memory
 from danl.core.messages import GradientReply
+from danl.core.stack import Stacked
 from danl.regions import Regions
 from tests.problems import random_problem
 
@@ -91,3 +93,83 @@ def test_where_everything_is_fresh_there_is_nothing_to_correct():
     huge = 1e12 * problem.hessian(w)
     for same in (w, w.copy()):  # another array with the same numbers is the same model
         np.testing.assert_array_equal(memory.corrected(weights, huge, same, regions), memory.mean_all(weights))
+
+
+@pytest.fixture
+def touching_few(monkeypatch):
+    """Only the rows of those who come back are touched, however small the memory."""
+    monkeypatch.setattr(kernels, "MANY_NUMBERS", 0)
+    monkeypatch.setattr(kernels, "FEW", 2)
+
+
+def few_come_back(rng, t, n_workers, d, regions):
+    """Replies of at most half of the workers, by their places or by the workers' numbers."""
+    who = np.sort(rng.choice(n_workers, size=rng.integers(1, n_workers // 2 + 1), replace=False))
+    masks = rng.random((len(who), regions.n_regions)) < 0.6
+    alone = bool(rng.integers(2))
+    numbers = rng.normal(size=(len(who) if alone else n_workers, d))
+    return Stacked(GradientReply, t, who, np.zeros(len(who)), numbers, masks, regions, alone=alone)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_few_come_back_the_memory_is_what_it_would_be(seed, touching_few):
+    rng = np.random.default_rng(seed)
+    n_workers, d, regions = 8, 9, Regions.make(3, 9)
+    weights, other_weights = rng.dirichlet(np.ones(n_workers)), rng.dirichlet(np.ones(n_workers))
+    w, gradients = rng.normal(size=d), rng.normal(size=(n_workers, d))
+    memory = plain = Memory.fresh(gradients, w, 3)
+    renewals = set()
+    for t in range(1, 3 * RENEWALS):
+        w = rng.normal(size=d)
+        replies = few_come_back(rng, t, n_workers, d, regions)
+        before = memory.fragments.copy()
+        newer = memory.refreshed(replies, w, t, regions, weights)
+        np.testing.assert_array_equal(memory.fragments, before)  # what it was made of stays: a run may end here
+        memory, plain = newer, plain.refreshed(dict(replies), w, t, regions)
+        np.testing.assert_array_equal(memory.fragments, plain.fragments)
+        np.testing.assert_array_equal(memory.stamps, plain.stamps)
+        assert memory.models.keys() == plain.models.keys()
+        for each in (weights, other_weights, weights.copy()):
+            np.testing.assert_allclose(memory.mean_all(each), plain.mean_all(each), rtol=0, atol=1e-14)
+        renewals.add(memory.running.renewals)
+    assert renewals == set(range(RENEWALS + 1))
+
+
+def test_rounding_does_not_build_up(touching_few):
+    """Large fragments come and go; the sum is added up anew and forgets them."""
+    rng = np.random.default_rng(0)
+    regions, weights = Regions.make(1, 3), np.full(8, 1 / 8)
+    memory = Memory.fresh(np.zeros((8, 3)), np.zeros(3), 1)
+    worst = 0.0
+    for t in range(1, 5 * RENEWALS):
+        numbers = rng.normal(size=(1, 3)) * (1e12 if t < RENEWALS // 2 else 1.0)
+        replies = Stacked(GradientReply, t, np.array([t % 8]), np.zeros(1), numbers, np.ones((1, 1), bool), regions)
+        memory = memory.refreshed(replies, np.zeros(3), t, regions, weights)
+        worst = max(worst, float(np.abs(memory.mean_all(weights) - weights @ memory.fragments).max()))
+    assert worst > 1e-7  # while it ran on
+    np.testing.assert_allclose(memory.mean_all(weights), weights @ memory.fragments, rtol=0, atol=1e-14)
+
+
+def test_other_weights_begin_another_sum(touching_few):
+    rng = np.random.default_rng(0)
+    regions = Regions.make(2, 4)
+    memory = Memory.fresh(rng.normal(size=(8, 4)), np.zeros(4), 2)
+    for t in range(1, 12):
+        weights = rng.dirichlet(np.ones(8)) if t % 3 == 0 else np.full(8, 1 / 8)
+        memory = memory.refreshed(few_come_back(rng, t, 8, 4, regions), np.zeros(4), t, regions, weights)
+        np.testing.assert_allclose(memory.mean_all(weights), weights @ memory.fragments, rtol=0, atol=1e-14)
+
+
+def test_two_memories_made_of_one_do_not_share_rows(touching_few):
+    rng = np.random.default_rng(0)
+    regions, w = Regions.make(2, 4), np.zeros(4)
+    memory = Memory.fresh(rng.normal(size=(8, 4)), w, 2)
+    for t in (1, 2, 3):
+        memory = memory.refreshed(few_come_back(rng, t, 8, 4, regions), w, t, regions)
+    kept, first = memory.fragments.copy(), few_come_back(rng, 4, 8, 4, regions)
+    one = memory.refreshed(first, w, 4, regions)
+    told = one.fragments.copy()
+    other = memory.refreshed(few_come_back(rng, 5, 8, 4, regions), w, 5, regions)
+    np.testing.assert_array_equal(one.fragments, told)
+    np.testing.assert_array_equal(memory.fragments, kept)
+    assert not np.shares_memory(one.fragments, other.fragments)

@@ -9,6 +9,7 @@ from scipy import sparse
 
 import danl
 from danl import kernels
+from danl.core.memory import Memory
 from danl.core.messages import GradientTask, HessianTask, LossTask, Replies, unpack
 from danl.core.stack import Stacked, Tasks
 from danl.engines import Local
@@ -249,3 +250,56 @@ def test_rows_of_workers_that_are_not_asked_are_not_gone_through(monkeypatch):
     monkeypatch.setattr(kernels, "_csr_matvec", lambda rows, *rest: seen.append(rows) or inner(rows, *rest))
     made.batch.losses_and_gradients(np.zeros(7), workers=np.array([1, 2, 4]))
     assert seen == [5, 12, 22]
+
+
+@pytest.mark.parametrize("terms", [{}, {"weighted": True}, {"intercept": True}, {"dense": True}], ids=str)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_few_of_many_are_a_batch_of_their_own(loss, terms, value, monkeypatch):
+    monkeypatch.setattr(kernels, "MANY_NUMBERS", 0)
+    made = problem(loss, sizes=(2, 1, 9, 4) * 10, value=value, **terms)
+    w = np.random.default_rng(1).standard_normal(made.batch.layout.size)
+    workers = np.array([2, 3, 11, 39])
+    masks = np.random.default_rng(2).random((4, len(w))) < 0.6
+    part = made.batch.part(workers)
+    losses, gradients = part.losses_and_gradients(w)
+    pruned = part.losses_and_gradients(w, masks)
+    for row, worker in enumerate(workers):
+        expected = made.locals[worker].value_and_gradient(w)
+        close(losses[row], expected[0])
+        close(gradients[row], expected[1])
+        expected = made.locals[worker].value_and_gradient(w * masks[row])
+        close(pruned[0][row], expected[0])
+        close(pruned[1][row], expected[1])
+    assert made.batch.part(np.arange(11)) is None  # more than one in four
+    monkeypatch.setattr(kernels, "MANY_NUMBERS", 40 * len(w) + 1)
+    assert made.batch.part(workers) is None
+
+
+@pytest.mark.parametrize(
+    "method", ["danl-masked", "danl-paper", "danl", "danl:memory=raw", "danl-masked:memory=corrected"]
+)
+@pytest.mark.parametrize("policy", ["coverage:psi=2", "coverage:psi=1,gamma=30", "random:keep=0.04"])
+def test_runs_where_a_few_of_many_come_back(method, policy, monkeypatch):
+    """One by one, as a batch, and as a batch that touches only the rows of those who come back."""
+    method = {"danl-masked:memory=corrected": danl.methods.DANL(memory="corrected", curvature="once")}.get(
+        method, method
+    )
+    made = problem("logistic", sizes=(2, 1, 9, 4) * 10, l2=0.4)
+    arguments = {"method": method, "policy": policy, "regions": 3, "max_rounds": 90, "tol": 0.0}
+    one_by_one, batched = (danl.solve(made, engine=Local(batched=each), **arguments) for each in (False, True))
+    touched = []
+    inner = Memory._with_rows
+    monkeypatch.setattr(
+        Memory, "_with_rows", lambda self, who, *rest: touched.append(len(who)) or inner(self, who, *rest)
+    )
+    monkeypatch.setattr(kernels, "MANY_NUMBERS", 0)
+    few = danl.solve(made, engine=Local(), **arguments)
+    assert len(touched) > (20 if few.status == "max_rounds" else 1)
+    assert max(touched) <= 10
+    for other in (one_by_one, batched):
+        np.testing.assert_allclose(few.w, other.w, rtol=1e-11, atol=1e-12)
+        assert few.status == other.status
+        if other.status == "max_rounds":
+            assert [[getattr(row, name) for name in SAME] for row in few.history] == [
+                [getattr(row, name) for name in SAME] for row in other.history
+            ]

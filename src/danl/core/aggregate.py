@@ -73,7 +73,7 @@ def mean_hessian(replies: Replies, weights: Array, d: int) -> Array:
 
 def mean_gradient(replies: Mapping[int, HessianReply] | Mapping[int, GradientReply], weights: Array, d: int) -> Array:
     """sum_i weight_i grad F_i of unmasked replies (line 7)."""
-    if isinstance(replies, Stacked) and replies.of_all is not None:
+    if isinstance(replies, Stacked) and replies.numbers is not None:
         return np.asarray(_stacked_shares(weights, replies) @ replies.gradients)
     share = shares(weights, replies)
     gradient = np.zeros(d)
@@ -84,7 +84,7 @@ def mean_gradient(replies: Mapping[int, HessianReply] | Mapping[int, GradientRep
 
 def gradients_of(replies: Mapping[int, HessianReply]) -> Array:
     """The gradients of all workers, (N, d)."""
-    if isinstance(replies, Stacked) and replies.of_all is not None:
+    if isinstance(replies, Stacked) and replies.numbers is not None:
         return replies.gradients
     return np.stack([reply.gradient for reply in replies.values()])
 

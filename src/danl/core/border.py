@@ -146,6 +146,7 @@ class Border:
             return False
         asked = ANSWERS[type(tasks.task)]
         n, d = len(received), self.n_features
+        rows = n if received.alone else len(self.penalties)
         kinds = (asked, LossReply) if tasks.idle is not None else (asked,)
         return (
             received.kind in kinds
@@ -153,9 +154,9 @@ class Border:
             and received.idle == (tasks.idle is not None)
             and self._same_masks(tasks, received)
             and received.losses.shape == (n,)
-            and (received.of_all is None) == (asked is LossReply)
-            and (received.of_all is None or received.of_all.shape == (len(self.penalties), d))
-            and _sum_to_numbers(received.losses, received.of_all)
+            and (received.numbers is None) == (asked is LossReply)
+            and (received.numbers is None or received.numbers.shape == (rows, d))
+            and _sum_to_numbers(received.losses, received.numbers)
         )
 
     def _same_masks(self, tasks: Tasks, received: Stacked) -> bool:

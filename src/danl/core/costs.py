@@ -75,8 +75,8 @@ def _each_task(tasks: Tasks) -> IntArray | int:
 
 def _each_reply(received: Stacked) -> IntArray | int:
     """Bytes of each of many replies; one number where they are all alike."""
-    if received.masks is None or received.of_all is None or not len(received):
-        d = 0 if received.of_all is None else received.of_all.shape[1]
+    if received.masks is None or received.numbers is None or not len(received):
+        d = 0 if received.numbers is None else received.numbers.shape[1]
         hessian = packed_size(d) if received.kind is HessianReply else 0
         return 8 * (d + hessian + 1)
     assert received.regions is not None

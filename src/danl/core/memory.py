@@ -8,40 +8,71 @@ order: with v_iq the model behind the fragment of worker i for region q, and Pi 
 
 so the server needs, beside the fragments, one mean model per region: d^2 work a round, nothing more on the wire. The
 correction vanishes as w settles, whatever Pi is. Only models that some fragment still refers to are kept.
+
+Where a few of many workers come back, a round touches their rows and no others: of two arrays that take turns the older
+one is brought up to date, and the mean is a running sum, added up anew every RENEWALS rounds so that rounding does not
+build up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from danl.core.messages import Array, GradientReply, Mask, Reply
 from danl.core.stack import Stacked
+from danl.kernels import few_of_many
+from danl.policies.measures import with_a_region
 from danl.regions import IntArray, Regions
+
+RENEWALS = 64
+"""Rounds after which a running sum is added up anew."""
+
+
+@dataclass(frozen=True)
+class RunningSum:
+    """sum_i weight_i Theta_i, kept up to date by what changes."""
+
+    weights: Array  # (N,)
+    total: Array  # (d,)
+    renewals: int = 0  # since it was added up
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Theta_i^q for all workers and regions: row i, the coordinates of region q; and which model each belongs to."""
+    """Theta_i^q for all workers and regions: row i, the coordinates of region q; and which model each belongs to.
+
+    It stays as it is until the memory that was made of it has been refreshed in turn.
+    """
 
     fragments: Array  # (N, d)
     stamps: IntArray  # (N, Q): the number of the model behind each fragment
     models: Mapping[int, Array]  # those that a stamp refers to
+    running: RunningSum | None = None
 
     @classmethod
     def fresh(cls, fragments: Array, w: Array, n_regions: int, stamp: int = 0) -> Memory:
         """Line 6: every fragment of every worker at the same model."""
         return cls(fragments, np.full((len(fragments), n_regions), stamp), {stamp: w})
 
-    def refreshed(self, replies: Mapping[int, Reply], w: Array, stamp: int, regions: Regions) -> Memory:
-        """Lines 17-18: replace what came back, computed at w, and keep the rest."""
-        if isinstance(replies, Stacked) and replies.of_all is not None:
+    def refreshed(
+        self, replies: Mapping[int, Reply], w: Array, stamp: int, regions: Regions, weights: Array | None = None
+    ) -> Memory:
+        """Lines 17-18: replace what came back, computed at w, and keep the rest.
+
+        With the weights a mean will be asked for, its sum is kept where that pays.
+        """
+        if isinstance(replies, Stacked) and replies.numbers is not None:
             trained = replies.trained(*self.stamps.shape)
             if trained.all():
-                return Memory.fresh(replies.of_all, w, regions.n_regions, stamp)
-            fragments = np.where(regions.expand(trained), replies.of_all, self.fragments)
+                return Memory.fresh(replies.gradients, w, regions.n_regions, stamp)
+            who = np.flatnonzero(with_a_region(trained))
+            if few_of_many(len(who), *self.fragments.shape) or len(replies.numbers) < len(self.fragments):
+                return self._with_rows(who, trained[who], replies.gradients_of(who), w, stamp, regions, weights)
+            fragments = np.where(regions.expand(trained), replies.numbers, self.fragments)
             return self._with(fragments, np.where(trained, stamp, self.stamps), w, stamp)
         fragments, stamps = self.fragments.copy(), self.stamps.copy()
         for worker, reply in replies.items():
@@ -52,14 +83,58 @@ class Memory:
             stamps[worker, slice(None) if reply.mask is None else reply.mask] = stamp
         return self._with(fragments, stamps, w, stamp)
 
-    def _with(self, fragments: Array, stamps: IntArray, w: Array, stamp: int) -> Memory:
+    def _with_rows(
+        self,
+        who: IntArray,
+        trained: Mask,
+        gradients: Array,
+        w: Array,
+        stamp: int,
+        regions: Regions,
+        weights: Array | None,
+    ) -> Memory:
+        """The same for the rows of those who came back, (n, Q) and (n, d), touching no others."""
+        old, stamps = self.fragments[who], self.stamps.copy()
+        new = np.where(regions.expand(trained), gradients, old)
+        stamps[who] = np.where(trained, stamp, stamps[who])
+        fragments = self._taken_up_to_date()
+        fragments[who] = new
+        running = None
+        if weights is not None:
+            before = self.running
+            if before is None or before.renewals >= RENEWALS or not np.array_equal(before.weights, weights):
+                running = RunningSum(weights, weights @ fragments)
+            else:
+                running = RunningSum(weights, before.total + weights[who] @ (new - old), before.renewals + 1)
+        made = self._with(fragments, stamps, w, stamp, running)
+        made._older.append((self.fragments, who))
+        return made
+
+    @cached_property
+    def _older(self) -> list[tuple[Array, IntArray]]:
+        """The array of the memory this one was made of, and the rows that are older there."""
+        return []
+
+    def _taken_up_to_date(self) -> Array:
+        """An array with the fragments of this memory, which is not this memory's."""
+        if not self._older:
+            return self.fragments.copy()
+        array, rows = self._older.pop()  # once: the next one to ask gets a copy
+        array[rows] = self.fragments[rows]
+        return array
+
+    def _with(
+        self, fragments: Array, stamps: IntArray, w: Array, stamp: int, running: RunningSum | None = None
+    ) -> Memory:
         """New fragments, and the models they still refer to."""
         referred = np.flatnonzero(np.bincount(stamps.ravel())).tolist()  # a tenth of np.unique's time
         models = {number: w if number == stamp else self.models[number] for number in referred}
-        return Memory(fragments, stamps, models)
+        return Memory(fragments, stamps, models, running)
 
     def mean_all(self, weights: Array) -> Array:
         """Line 19: grad^q = sum_i weight_i Theta_i^q, over all N workers."""
+        if self.running is not None and np.array_equal(self.running.weights, weights):
+            return self.running.total.copy()
         return np.asarray(weights @ self.fragments)
 
     def mean_covered(self, weights: Array, trained: Mask, regions: Regions) -> Array:

@@ -87,15 +87,17 @@ class Stacked(Mapping[int, Reply]):
         Who; in increasing order.
     losses : float array, (n,)
         Their losses.
-    of_all : float array, (N, d), optional
-        The gradients of all N workers by their numbers, who answered or not; what belongs to the others, or what a mask
-        leaves out, is there and does not count.
+    numbers : float array, (N, d) or (n, d), optional
+        The gradients of all N workers by their numbers, who answered or not; or, if `alone`, of those who answered.
+        What belongs to the others, or what a mask leaves out, is there and does not count.
     masks : bool array, (n, Q), optional
         The regions that count.
     regions : Regions, optional
         What the masks are about.
     idle : bool
         Whether a worker with an empty mask told its loss alone.
+    alone : bool
+        Whether the gradients are of those who answered alone.
     hessian_of : callable, optional
         The packed Hessian of one worker, for whoever looks at its reply by itself.
 
@@ -107,29 +109,36 @@ class Stacked(Mapping[int, Reply]):
         exchange: int,
         workers: IntArray,
         losses: Array,
-        of_all: Array | None = None,
+        numbers: Array | None = None,
         masks: Mask | None = None,
         regions: Regions | None = None,
         *,
         idle: bool = False,
+        alone: bool = False,
         hessian_of: Callable[[int], Array] | None = None,
     ) -> None:
         self.idle, self.hessian_of = idle, hessian_of
         self.kind, self.exchange, self.workers, self.losses = kind, exchange, workers, losses
-        self.of_all, self.masks, self.regions = of_all, masks, regions
+        self.numbers, self.masks, self.regions = numbers, masks, regions
+        self.alone = alone or (numbers is not None and len(numbers) == len(workers))
 
     @cached_property
     def gradients(self) -> Array:
         """The gradients of those who answered, (n, d)."""
-        assert self.of_all is not None, "these told their losses alone"
-        return self.of_all if len(self.workers) == len(self.of_all) else self.of_all[self.workers]
+        assert self.numbers is not None, "these told their losses alone"
+        return self.numbers if self.alone else self.numbers[self.workers]
+
+    def gradients_of(self, workers: IntArray) -> Array:
+        """The gradients of some of those who answered."""
+        assert self.numbers is not None, "these told their losses alone"
+        return self.numbers[np.searchsorted(self.workers, workers) if self.alone else workers]
 
     def __getitem__(self, worker: int) -> Reply:
         row = row_of(self.workers, worker)
         loss = float(self.losses[row])
-        if self.of_all is None:
+        if self.numbers is None:
             return LossReply(worker, self.exchange, loss)
-        gradient = self.of_all[worker]
+        gradient = self.numbers[row if self.alone else worker]
         if self.kind is HessianReply:
             packed = None if self.hessian_of is None else self.hessian_of(worker)
             return HessianReply(worker, self.exchange, gradient, packed, loss)
@@ -149,10 +158,10 @@ class Stacked(Mapping[int, Reply]):
 
     def trained(self, n_workers: int, n_regions: int) -> Mask:
         """Which (worker, region) pairs sent something to learn from, (N, Q)."""
-        if self.of_all is not None and self.masks is not None and len(self.workers) == n_workers:
+        if self.numbers is not None and self.masks is not None and len(self.workers) == n_workers:
             return self.masks
         pairs = np.zeros((n_workers, n_regions), dtype=bool)
-        if self.of_all is not None:
+        if self.numbers is not None:
             pairs[self.workers] = True if self.masks is None else self.masks
         return pairs
 

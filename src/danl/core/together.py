@@ -46,7 +46,7 @@ class Together:
             batch = problem.batch
         else:
             objectives = [worker.objective for worker in workers]
-            batch = Batch(objectives) if Batch.possible(objectives) else None
+            batch = Batch.of(objectives) if Batch.possible(objectives) else None
         return None if batch is None else cls(workers, batch)
 
     def answer(self, tasks: Tasks) -> Replies | None:
@@ -80,12 +80,29 @@ class Together:
             masks = np.stack([self._chosen(self._workers[worker], task) for worker in workers.tolist()])
         pruned = None
         if task.submodel == "pruned" and masks is not None:
-            pruned = np.zeros((self.batch.n_workers, self.batch.layout.size), dtype=bool)
-            pruned[workers] = self._regions.expand(masks)
-        losses, gradients = self.batch.losses_and_gradients(task.w, pruned, workers)
-        losses, idle = self._rows(losses, workers), tasks.idle is not None
+            pruned = self._regions.expand(masks)
+        part = self.batch.part(workers)
+        if part is not None:
+            losses, gradients = part.losses_and_gradients(task.w, pruned)
+        else:
+            if pruned is not None:
+                of_all = np.zeros((self.batch.n_workers, self.batch.layout.size), dtype=bool)
+                of_all[workers] = pruned
+                pruned = of_all
+            losses, gradients = self.batch.losses_and_gradients(task.w, pruned, workers)
+            losses = self._rows(losses, workers)
         return Replies(
-            Stacked(GradientReply, task.exchange, workers, losses, gradients, masks, self._regions, idle=idle)
+            Stacked(
+                GradientReply,
+                task.exchange,
+                workers,
+                losses,
+                gradients,
+                masks,
+                self._regions,
+                idle=tasks.idle is not None,
+                alone=part is not None,
+            )
         )
 
     def _chosen(self, worker: Worker, task: GradientTask) -> Mask:

@@ -93,7 +93,7 @@ class Algorithm1:
         self, state: Algorithm1State, memory: Memory, curvature: Curvature, replies: Replies, setup: Setup
     ) -> tuple[Algorithm1State, Info]:
         """Lines 15-20."""
-        memory = memory.refreshed(replies.received, state.w, state.round, setup.regions)
+        memory = memory.refreshed(replies.received, state.w, state.round, setup.regions, setup.weights)
         trained = trained_pairs(replies, setup.n_workers, setup.regions.n_regions)
         if self.options.memory == "corrected":
             gradient = memory.corrected(setup.weights, curvature.hessian, state.w, setup.regions)

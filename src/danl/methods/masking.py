@@ -13,6 +13,7 @@ from danl.core.streams import PLANNED_MASKS, stream
 from danl.methods.base import Setup, Turn
 from danl.policies.base import Round, validated_masks
 from danl.policies.full import Full
+from danl.policies.measures import with_a_region
 
 
 def masked_tasks(template: GradientTask, setup: Setup, turn: Turn, idle: Task | None = None) -> Mapping[int, Task]:
@@ -28,7 +29,7 @@ def masked_tasks(template: GradientTask, setup: Setup, turn: Turn, idle: Task | 
     view = Round(setup.setting, template.round, template.w, turn.staleness, rng, setup.regions)
     masks = validated_masks(setup.policy.masks(view), policy=setup.policy, round=view)
     everyone = np.arange(setup.n_workers)
-    busy = masks.any(axis=1)
+    busy = with_a_region(masks)
     if idle is not None or busy.all():
         return Tasks(template, everyone, masks, idle)
     return Tasks(template, everyone[busy], masks[busy])

