@@ -42,7 +42,14 @@ SLOW = 20.0
 """Points whose run takes longer than this many seconds are measured once after the warm-up."""
 SHARE = 0.3
 """Of the workers on each region in a masked round: the same share of the rows, however many workers there are."""
-MEASURES = {"round": "round, full masks", "masked": "round, masked", "hessian": "Hessian exchange"}
+A_FEW = 3
+"""Workers on each region in a round that asks a few: as many, however many workers there are."""
+MEASURES = {
+    "round": "round, full masks",
+    "masked": "round, masked",
+    "few": "round that asks a few",
+    "hessian": "Hessian exchange",
+}
 GOAL = 3.0
 
 
@@ -109,7 +116,11 @@ def measure(*, quick: bool = False, sweeps: Sequence[Sweep] | None = None) -> Ro
 def measure_point(name: str, point: Sweep, X: Any, y: np.ndarray, *, repeats: int) -> Row:
     """Warm up with a few rounds, then runs with as many rounds as fit the time; the best of them."""
     problem = danl.Problem(danl.partition(X, y, workers=point.workers, seed=0), alpha=ALPHA, weighting="samples")
-    policies = {"round": "full", "masked": f"coverage:psi={max(1, round(SHARE * point.workers))}"}
+    policies = {
+        "round": "full",
+        "masked": f"coverage:psi={max(1, round(SHARE * point.workers))}",
+        "few": f"coverage:psi={A_FEW}",
+    }
     warm = {key: run(problem, FEW, policy=policy) for key, policy in policies.items()}
     rounds = int(np.clip(SECONDS / mean_round(warm["round"]), FEW, MANY))
     if warm["round"].times[-1] - warm["round"].begun > SLOW:
@@ -139,8 +150,8 @@ def measure_point(name: str, point: Sweep, X: Any, y: np.ndarray, *, repeats: in
 
 TEXT = """
 Made-up sparse rows, `{method}`, {regions} regions, alpha {alpha:g}, no monitor. A round is the mean over the rounds of
-a run: with full masks, where everyone trains everything, and masked, with {share:g} % of the workers on each region
-(policy `coverage`). A Hessian exchange is Phase I from the call to the end of the first exchange. The best of {repeats}
+a run: with full masks, where everyone trains everything; masked, with {share:g} % of the workers on each region (policy
+`coverage`); or with {few} workers on each region, however many there are. A Hessian exchange is Phase I from the call to the end of the first exchange. The best of {repeats}
 runs, or one where a run takes more than {slow:g} s. The exponent p is that of the line through the points in
 logarithms, time = c size^p: over all sizes, and over the last decade of them, where what does not grow matters least.
 """
@@ -179,6 +190,7 @@ def markdown(rows: Rows) -> str:
             regions=REGIONS,
             alpha=ALPHA,
             share=100 * SHARE,
+            few=A_FEW,
             repeats=most(rows, "repeats"),
             slow=SLOW,
         )
@@ -217,7 +229,7 @@ def goals(rows: Rows) -> list[tuple[str, str, str, bool | None]]:
     for own in sweeps_of(rows).values():
         if own[0]["what"] == "workers":
             size = f"{own[0]['size']:,} to {own[-1]['size']:,} workers, {own[0]['rows']:,} rows"
-            for key in ("round", "masked"):
+            for key in ("round", "masked", "few"):
                 ratio = growth_of(own, key)
                 found.append((f"time of a {MEASURES[key]}, {size}", times(ratio), f"{GOAL:g} x", ratio <= GOAL))
     return found

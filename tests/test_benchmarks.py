@@ -261,7 +261,7 @@ def growth_rows():
     shape = {"rows": 1000, "features": 50, "entries": 10, "workers": 10, "rounds": 5, "repeats": 2}
     return [
         {**shape, "sweep": "workers", "what": "workers", "size": size, "workers": size}
-        | {"round": 1e-3 * size**0.5, "masked": 1e-3, "hessian": 1e-4 * size}
+        | {"round": 1e-3 * size**0.5, "masked": 1e-3, "few": 2e-3, "hessian": 1e-4 * size}
         for size in (10, 100, 1000)
     ]
 
@@ -276,6 +276,7 @@ def test_exponents_and_growth_of_made_up_rows():
     assert growth.goals(rows) == [
         ("time of a round, full masks, 10 to 1,000 workers, 1,000 rows", "10.0 x", "3 x", False),
         ("time of a round, masked, 10 to 1,000 workers, 1,000 rows", "1.00 x", "3 x", True),
+        ("time of a round that asks a few, 10 to 1,000 workers, 1,000 rows", "1.00 x", "3 x", True),
     ]
 
 
