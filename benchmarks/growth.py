@@ -151,9 +151,10 @@ def measure_point(name: str, point: Sweep, X: Any, y: np.ndarray, *, repeats: in
 TEXT = """
 Made-up sparse rows, `{method}`, {regions} regions, alpha {alpha:g}, no monitor. A round is the mean over the rounds of
 a run: with full masks, where everyone trains everything; masked, with {share:g} % of the workers on each region (policy
-`coverage`); or with {few} workers on each region, however many there are. A Hessian exchange is Phase I from the call to the end of the first exchange. The best of {repeats}
-runs, or one where a run takes more than {slow:g} s. The exponent p is that of the line through the points in
-logarithms, time = c size^p: over all sizes, and over the last decade of them, where what does not grow matters least.
+`coverage`); or with {few} workers on each region, however many there are. A Hessian exchange is Phase I from the call
+to the end of the first exchange. The best of {repeats} runs, or one where a run takes more than {slow:g} s. The
+exponent p is that of the line through the points in logarithms, time = c size^p: over all sizes, and over the last
+decade of them, where what does not grow matters least.
 """
 
 
