@@ -67,9 +67,9 @@ def test_a_run_taken_up_at_any_exchange_ends_the_same_to_the_bit(method, tmp_pat
 def test_a_running_sum_goes_on_to_the_bit(method, tmp_path, monkeypatch):
     monkeypatch.setattr("danl.kernels.MANY_NUMBERS", 0)
     monkeypatch.setattr("danl.kernels.FEW", 1)
-    monkeypatch.setattr("danl.core.memory.RENEWALS", 4)
-    renewals, inner = set(), Memory._with_rows
-    noted = lambda made: renewals.add(made.running.renewals) or made  # noqa: E731
+    monkeypatch.setattr("danl.core.memory.UPDATES", 4)
+    updates, inner = set(), Memory._with_rows
+    noted = lambda made: updates.add(made.running.updates) or made  # noqa: E731
     monkeypatch.setattr(Memory, "_with_rows", lambda *arguments: noted(inner(*arguments)))
     problem, settings = random_problem(), SETTINGS | {"policy": "coverage:psi=1", "tol": 0.0}
     whole = danl.solve(problem, method=method, **settings)
@@ -80,7 +80,7 @@ def test_a_running_sum_goes_on_to_the_bit(method, tmp_path, monkeypatch):
         again = danl.solve(problem, method=method, resume=folder, **settings)
         assert again.w.tobytes() == whole.w.tobytes()
         assert rows(again) == rows(whole)
-    assert {0, 1, 2} <= renewals
+    assert {0, 1, 2} <= updates
 
 
 def test_absences_go_on_as_they_would_have(tmp_path):

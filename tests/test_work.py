@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 
 import danl
+from danl.batch import Batch
 from danl.core import curvature
 from danl.methods import DANL
 
@@ -63,6 +64,20 @@ def test_passes_products_and_factorisations_of_an_exchange(method, policy, dense
         # A model that was refused, or asked about again, has its margins already.
         assert all(did <= allowed for did, allowed in zip(work, expected[kind], strict=True)), (kind, work)
     assert ("hessian", 2, 1, 2, 0) in counted.done
+
+
+@pytest.mark.parametrize(("method", "passes"), [("danl-masked", 2), ("danl", 3)])
+def test_a_few_of_many_workers_are_two_passes_over_their_rows(method, passes, monkeypatch):
+    """With `danl` everyone tells a loss: one more, over all rows."""
+    monkeypatch.setattr("danl.kernels.MANY_NUMBERS", 0)
+    made, parts = problem(workers=200), []
+    inner = Batch.part
+    monkeypatch.setattr(Batch, "part", lambda self, workers: parts.append(len(workers)) or inner(self, workers))
+    counted = Counted(made, monkeypatch)
+    danl.solve(made, method=method, policy="coverage:psi=3", monitor=False, tol=0.0, max_rounds=12, callback=counted)
+    few = [did for did, *_ in (work for kind, *work in counted.done if kind == "gradient")]
+    assert 0 < min(parts) <= max(each for each in parts if each < 200) <= 30
+    assert max(few) == passes
 
 
 def test_eigenvalues_only_where_the_projection_is_active(monkeypatch):

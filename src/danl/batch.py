@@ -140,7 +140,7 @@ class Batch:
 
     def part(self, workers: NDArray[np.int64]) -> Batch | None:
         """The batch of a few of many workers; None where it is as good to go through all of them."""
-        if not few_of_many(len(workers), self.n_workers, self.layout.size):
+        if not len(workers) or not few_of_many(len(workers), self.n_workers, self.layout.size):
             return None
         counts = np.diff(self.bounds)[workers]
         bounds = np.concatenate([[0], np.cumsum(counts)])
@@ -204,16 +204,21 @@ class Batch:
             return self.scale * self._sums(self.loss.value(self.y, self.margins(w))) + self.penalty_at(w)
 
     def losses_and_gradients(
-        self, w: Array, masks: Mask | None = None, workers: NDArray[np.int64] | None = None
+        self,
+        w: Array,
+        masks: Mask | None = None,
+        workers: NDArray[np.int64] | None = None,
+        holders: NDArray[np.int64] | None = None,
     ) -> tuple[Array, Array]:
         """F_i and grad F_i of every worker, (N,) and (N, d): at w, or with `masks` (N, d) at w * mask of each.
 
-        Where only the answers of some `workers` are wanted, what there is of the others means nothing.
+        Where only the losses of some `workers` are wanted, or the gradients of some `holders` among them, what there is
+        of the others means nothing.
         """
         layout = self.layout
         shape = (self.n_workers, layout.n_outputs, layout.columns)
         models = w.reshape(shape[1:]) if masks is None else (w * masks).reshape(shape)
-        asked = self._asked(workers)
+        asked, holding = self._asked(workers), self._asked(workers if holders is None else holders)
         at_once = len(self.blocks) == 1 and layout.size == layout.n_features
         gradients = np.zeros(0 if at_once else shape)
         newest, told = [], []  # margins, and what the losses are made of, block by block
@@ -227,10 +232,11 @@ class Batch:
                     continue
                 z = self._margins(block, models, here)
                 values, slopes = self._values_and_slopes(block.rows, z)
+                there = None if holding is None else holding[block.workers]
                 if at_once:
-                    gradients = block.pulled_back(slopes, here)
+                    gradients = block.pulled_back(slopes, there)
                 else:
-                    self._pull_back(block, slopes, gradients, here)
+                    self._pull_back(block, slopes, gradients, there)
                 newest.append(z)
                 told.append(values)
             flat = gradients.reshape(self.n_workers, layout.size)

@@ -99,7 +99,7 @@ class Slabs:
     """CSR rows cut into slabs: the rows of some owners alone, and no values to read where all are the same number.
 
     A slab is a matrix of its own, in the memory of the whole. Where `value` is the one number that is stored, slabs are
-    at most SLAB_ENTRIES large and have the same values in memory, which stay in the core's cache: a third of the bytes
+    about SLAB_ENTRIES large and have the same values in memory, which stay in the core's cache: a third of the bytes
     is left to go through, the places of the entries.
     """
 

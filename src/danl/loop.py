@@ -142,7 +142,7 @@ class Loop:
         return status
 
     def _carried(self) -> dict[str, Any]:
-        """What the run would go on from: plain data, none of it changed in place afterwards."""
+        """What the run would go on from: plain data, none of it changed in place before the exchange after the next."""
         return {
             "state": self.state,
             "w": self.w,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from danl import kernels
-from danl.core.memory import RENEWALS, Memory
+from danl.core.memory import UPDATES, Memory
 from danl.core.messages import GradientReply
 from danl.core.stack import Stacked
 from danl.regions import Regions
@@ -106,9 +106,9 @@ def few_come_back(rng, t, n_workers, d, regions):
     """Replies of at most half of the workers, by their places or by the workers' numbers."""
     who = np.sort(rng.choice(n_workers, size=rng.integers(1, n_workers // 2 + 1), replace=False))
     masks = rng.random((len(who), regions.n_regions)) < 0.6
-    alone = bool(rng.integers(2))
-    numbers = rng.normal(size=(len(who) if alone else n_workers, d))
-    return Stacked(GradientReply, t, who, np.zeros(len(who)), numbers, masks, regions, alone=alone)
+    holders = who if rng.integers(2) else None
+    numbers = rng.normal(size=(n_workers if holders is None else len(who), d))
+    return Stacked(GradientReply, t, who, np.zeros(len(who)), numbers, masks, regions, holders=holders)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -118,8 +118,8 @@ def test_where_few_come_back_the_memory_is_what_it_would_be(seed, touching_few):
     weights, other_weights = rng.dirichlet(np.ones(n_workers)), rng.dirichlet(np.ones(n_workers))
     w, gradients = rng.normal(size=d), rng.normal(size=(n_workers, d))
     memory = plain = Memory.fresh(gradients, w, 3)
-    renewals = set()
-    for t in range(1, 3 * RENEWALS):
+    updates = set()
+    for t in range(1, 3 * UPDATES):
         w = rng.normal(size=d)
         replies = few_come_back(rng, t, n_workers, d, regions)
         before = memory.fragments.copy()
@@ -131,8 +131,8 @@ def test_where_few_come_back_the_memory_is_what_it_would_be(seed, touching_few):
         assert memory.models.keys() == plain.models.keys()
         for each in (weights, other_weights, weights.copy()):
             np.testing.assert_allclose(memory.mean_all(each), plain.mean_all(each), rtol=0, atol=1e-14)
-        renewals.add(memory.running.renewals)
-    assert renewals == set(range(RENEWALS + 1))
+        updates.add(memory.running.updates)
+    assert updates == set(range(UPDATES))
 
 
 def test_rounding_does_not_build_up(touching_few):
@@ -141,9 +141,18 @@ def test_rounding_does_not_build_up(touching_few):
     regions, weights = Regions.make(1, 3), np.full(8, 1 / 8)
     memory = Memory.fresh(np.zeros((8, 3)), np.zeros(3), 1)
     worst = 0.0
-    for t in range(1, 5 * RENEWALS):
-        numbers = rng.normal(size=(1, 3)) * (1e12 if t < RENEWALS // 2 else 1.0)
-        replies = Stacked(GradientReply, t, np.array([t % 8]), np.zeros(1), numbers, np.ones((1, 1), bool), regions)
+    for t in range(1, 5 * UPDATES):
+        numbers = rng.normal(size=(1, 3)) * (1e12 if t < UPDATES // 2 else 1.0)
+        replies = Stacked(
+            GradientReply,
+            t,
+            np.array([t % 8]),
+            np.zeros(1),
+            numbers,
+            np.ones((1, 1), bool),
+            regions,
+            holders=np.array([t % 8]),
+        )
         memory = memory.refreshed(replies, np.zeros(3), t, regions, weights)
         worst = max(worst, float(np.abs(memory.mean_all(weights) - weights @ memory.fragments).max()))
     assert worst > 1e-7  # while it ran on
@@ -163,13 +172,41 @@ def test_other_weights_begin_another_sum(touching_few):
 def test_two_memories_made_of_one_do_not_share_rows(touching_few):
     rng = np.random.default_rng(0)
     regions, w = Regions.make(2, 4), np.zeros(4)
+
+    def refreshed(memory, t):
+        replies = few_come_back(rng, t, 8, 4, regions)
+        plain = Memory(memory.fragments.copy(), memory.stamps, memory.models).refreshed(dict(replies), w, t, regions)
+        made = memory.refreshed(replies, w, t, regions)
+        np.testing.assert_array_equal(made.fragments, plain.fragments)
+        return made
+
     memory = Memory.fresh(rng.normal(size=(8, 4)), w, 2)
     for t in (1, 2, 3):
-        memory = memory.refreshed(few_come_back(rng, t, 8, 4, regions), w, t, regions)
-    kept, first = memory.fragments.copy(), few_come_back(rng, 4, 8, 4, regions)
-    one = memory.refreshed(first, w, 4, regions)
-    told = one.fragments.copy()
-    other = memory.refreshed(few_come_back(rng, 5, 8, 4, regions), w, 5, regions)
-    np.testing.assert_array_equal(one.fragments, told)
+        memory = refreshed(memory, t)
+    kept = memory.fragments.copy()
+    branches = [refreshed(memory, 4), refreshed(memory, 5), refreshed(memory, 6)]
     np.testing.assert_array_equal(memory.fragments, kept)
-    assert not np.shares_memory(one.fragments, other.fragments)
+    for t in (7, 8, 9):
+        told = [branch.fragments.copy() for branch in branches]
+        newer = [refreshed(branch, t) for branch in branches]
+        for branch, before in zip(branches, told, strict=True):
+            np.testing.assert_array_equal(branch.fragments, before)
+        branches = newer
+
+
+def test_what_the_engine_told_is_not_written_to(touching_few):
+    rng = np.random.default_rng(0)
+    regions, w, everyone = Regions.make(2, 4), np.zeros(4), np.arange(8)
+    first = rng.normal(size=(8, 4))
+    kept, told = [first], [first.copy()]
+    memory = Memory.fresh(first, w, 2)
+    for t in range(1, 12):
+        replies = few_come_back(rng, t, 8, 4, regions)
+        if t % 5 == 0:
+            numbers = rng.normal(size=(8, 4))
+            replies = Stacked(GradientReply, t, everyone, np.zeros(8), numbers, np.ones((8, 2), bool), regions)
+        kept.append(replies.numbers)
+        told.append(replies.numbers.copy())
+        memory = memory.refreshed(replies, w, t, regions)
+    for array, before in zip(kept, told, strict=True):
+        np.testing.assert_array_equal(array, before)

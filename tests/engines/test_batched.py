@@ -10,7 +10,7 @@ from scipy import sparse
 import danl
 from danl import kernels
 from danl.core.memory import Memory
-from danl.core.messages import GradientTask, HessianTask, LossTask, Replies, unpack
+from danl.core.messages import GradientReply, GradientTask, HessianTask, LossTask, Replies, unpack
 from danl.core.stack import Stacked, Tasks
 from danl.engines import Local
 from danl.kernels import Sandwich, Segments, blocked, scipy_sandwich
@@ -303,3 +303,38 @@ def test_runs_where_a_few_of_many_come_back(method, policy, monkeypatch):
             assert [[getattr(row, name) for name in SAME] for row in few.history] == [
                 [getattr(row, name) for name in SAME] for row in other.history
             ]
+
+
+def test_a_stack_in_another_order_is_looked_at_one_by_one(monkeypatch):
+    """Nobody gets another's gradient."""
+    monkeypatch.setattr(kernels, "MANY_NUMBERS", 0)
+    seen = []
+
+    class Shuffled(Local):
+        def exchange(self, exchange, **options):
+            replies = super().exchange(exchange, **options)
+            told = replies.received
+            if not isinstance(told, Stacked) or told.holders is None:
+                return replies
+            seen.append(len(told))
+            back = slice(None, None, -1)
+            workers, numbers, masks = told.workers[back], told.numbers[back], told.masks[back]
+            shuffled = Stacked(
+                told.kind, told.exchange, workers, told.losses[back], numbers, masks, told.regions, holders=workers
+            )
+            shuffled.__class__ = ByPlace
+            return replace(replies, received=shuffled)
+
+    class ByPlace(Stacked):
+        def __getitem__(self, worker):
+            row = self.workers.tolist().index(worker)
+            mask = self.masks[row]
+            fragment = self.numbers[row][self.regions.coordinates(mask)]
+            return GradientReply(worker, self.exchange, mask, fragment, float(self.losses[row]))
+
+    made = problem("logistic", sizes=(2, 1, 9, 4) * 10)
+    arguments = {"method": "danl-masked", "policy": "coverage:psi=2", "regions": 3, "max_rounds": 20}
+    runs = [danl.solve(made, engine=engine, **arguments) for engine in (Local(), Shuffled())]
+    assert max(seen) > 1
+    np.testing.assert_allclose(runs[0].w, runs[1].w, rtol=1e-12, atol=1e-13)
+    assert runs[1].failures == ()

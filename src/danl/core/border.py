@@ -53,6 +53,7 @@ from danl.core.messages import (
 )
 from danl.core.stack import Stacked, Tasks
 from danl.errors import bad_argument
+from danl.policies.measures import with_a_region
 from danl.regions import Regions
 
 ANSWERS: Mapping[type, type] = {
@@ -146,7 +147,6 @@ class Border:
             return False
         asked = ANSWERS[type(tasks.task)]
         n, d = len(received), self.n_features
-        rows = n if received.alone else len(self.penalties)
         kinds = (asked, LossReply) if tasks.idle is not None else (asked,)
         return (
             received.kind in kinds
@@ -155,14 +155,25 @@ class Border:
             and self._same_masks(tasks, received)
             and received.losses.shape == (n,)
             and (received.numbers is None) == (asked is LossReply)
-            and (received.numbers is None or received.numbers.shape == (rows, d))
+            and (received.numbers is None or received.numbers.shape == (self._rows_told(received), d))
             and _sum_to_numbers(received.losses, received.numbers)
         )
+
+    def _rows_told(self, received: Stacked) -> int:
+        """How many gradients there must be; -1 where they are said to be of others than those with a region."""
+        if received.holders is None:
+            return len(self.penalties)
+        busy = received.workers
+        if received.idle and received.masks is not None:
+            busy = busy[with_a_region(received.masks)]
+        return len(busy) if np.array_equal(received.holders, busy) else -1
 
     def _same_masks(self, tasks: Tasks, received: Stacked) -> bool:
         """Whether they answer for workers that were asked, and for the masks that were planned."""
         if received.workers is tasks.workers and received.masks is tasks.masks:
             return not getattr(tasks.task, "choose", False) or received.masks is not None
+        if not (np.diff(received.workers) > 0).all():
+            return False
         rows = np.minimum(np.searchsorted(tasks.workers, received.workers), len(tasks) - 1)
         if len(received) and not np.array_equal(tasks.workers[rows], received.workers):
             return False

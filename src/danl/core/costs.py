@@ -33,6 +33,7 @@ from danl.core.messages import (
     payload_bytes,
 )
 from danl.core.stack import Stacked, Tasks
+from danl.policies.measures import with_a_region
 from danl.policies.profiles import Profile, seconds
 from danl.regions import IntArray, Regions
 
@@ -70,7 +71,7 @@ def _each_task(tasks: Tasks) -> IntArray | int:
     masked = payload_bytes(tasks.task) + mask_bytes(tasks.masks[0])
     if tasks.idle is None:
         return masked
-    return np.where(tasks.masks.any(axis=1), masked, payload_bytes(tasks.idle))
+    return np.where(with_a_region(tasks.masks), masked, payload_bytes(tasks.idle))
 
 
 def _each_reply(received: Stacked) -> IntArray | int:
@@ -81,7 +82,7 @@ def _each_reply(received: Stacked) -> IntArray | int:
         return 8 * (d + hessian + 1)
     assert received.regions is not None
     sent: IntArray = 8 * (received.masks @ received.regions.sizes) + 8
-    with_mask = received.masks.any(axis=1) if received.idle else True  # without a region it is the loss alone
+    with_mask = with_a_region(received.masks) if received.idle else True  # without a region it is the loss alone
     return np.asarray(sent + mask_bytes(received.masks[0]) * with_mask)
 
 

@@ -10,7 +10,7 @@ so the server needs, beside the fragments, one mean model per region: d^2 work a
 correction vanishes as w settles, whatever Pi is. Only models that some fragment still refers to are kept.
 
 Where a few of many workers come back, a round touches their rows and no others: of two arrays that take turns the older
-one is brought up to date, and the mean is a running sum, added up anew every RENEWALS rounds so that rounding does not
+one is brought up to date, and the mean is a running sum, added up anew every UPDATES rounds so that rounding does not
 build up.
 """
 
@@ -28,7 +28,7 @@ from danl.kernels import few_of_many
 from danl.policies.measures import with_a_region
 from danl.regions import IntArray, Regions
 
-RENEWALS = 64
+UPDATES = 64
 """Rounds after which a running sum is added up anew."""
 
 
@@ -38,7 +38,7 @@ class RunningSum:
 
     weights: Array  # (N,)
     total: Array  # (d,)
-    renewals: int = 0  # since it was added up
+    updates: int = 0  # since it was added up
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Memory:
                 return Memory.fresh(replies.gradients, w, regions.n_regions, stamp)
             who = np.flatnonzero(with_a_region(trained))
             if few_of_many(len(who), *self.fragments.shape) or len(replies.numbers) < len(self.fragments):
-                return self._with_rows(who, trained[who], replies.gradients_of(who), w, stamp, regions, weights)
+                return self._with_rows(who, trained[who], replies.gradients_at(who), w, stamp, regions, weights)
             fragments = np.where(regions.expand(trained), replies.numbers, self.fragments)
             return self._with(fragments, np.where(trained, stamp, self.stamps), w, stamp)
         fragments, stamps = self.fragments.copy(), self.stamps.copy()
@@ -102,13 +102,20 @@ class Memory:
         running = None
         if weights is not None:
             before = self.running
-            if before is None or before.renewals >= RENEWALS or not np.array_equal(before.weights, weights):
+            if before is None or before.updates + 1 >= UPDATES or not np.array_equal(before.weights, weights):
                 running = RunningSum(weights, weights @ fragments)
             else:
-                running = RunningSum(weights, before.total + weights[who] @ (new - old), before.renewals + 1)
+                running = RunningSum(weights, before.total + weights[who] @ (new - old), before.updates + 1)
         made = self._with(fragments, stamps, w, stamp, running)
-        made._older.append((self.fragments, who))
+        made._own.append(fragments)
+        if self._own:  # not somebody else's array, and not given away before
+            made._older.append((self._own.pop(), who))
         return made
+
+    @cached_property
+    def _own(self) -> list[Array]:
+        """The array of the fragments, if it was made here, until a memory that is made of this one gets it."""
+        return []
 
     @cached_property
     def _older(self) -> list[tuple[Array, IntArray]]:

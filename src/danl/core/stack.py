@@ -87,17 +87,17 @@ class Stacked(Mapping[int, Reply]):
         Who; in increasing order.
     losses : float array, (n,)
         Their losses.
-    numbers : float array, (N, d) or (n, d), optional
-        The gradients of all N workers by their numbers, who answered or not; or, if `alone`, of those who answered.
-        What belongs to the others, or what a mask leaves out, is there and does not count.
+    numbers : float array, (N, d) or (k, d), optional
+        The gradients of all N workers by their numbers, who answered or not; or those of the k `holders`. What belongs
+        to the others, or what a mask leaves out, is there and does not count.
     masks : bool array, (n, Q), optional
         The regions that count.
     regions : Regions, optional
         What the masks are about.
     idle : bool
         Whether a worker with an empty mask told its loss alone.
-    alone : bool
-        Whether the gradients are of those who answered alone.
+    holders : int array, (k,), optional
+        Whose gradients there are, in increasing order: those of `workers` with a region.
     hessian_of : callable, optional
         The packed Hessian of one worker, for whoever looks at its reply by itself.
 
@@ -114,39 +114,39 @@ class Stacked(Mapping[int, Reply]):
         regions: Regions | None = None,
         *,
         idle: bool = False,
-        alone: bool = False,
+        holders: IntArray | None = None,
         hessian_of: Callable[[int], Array] | None = None,
     ) -> None:
         self.idle, self.hessian_of = idle, hessian_of
         self.kind, self.exchange, self.workers, self.losses = kind, exchange, workers, losses
         self.numbers, self.masks, self.regions = numbers, masks, regions
-        self.alone = alone or (numbers is not None and len(numbers) == len(workers))
+        self.holders = holders
 
     @cached_property
     def gradients(self) -> Array:
         """The gradients of those who answered, (n, d)."""
         assert self.numbers is not None, "these told their losses alone"
-        return self.numbers if self.alone else self.numbers[self.workers]
+        return self.numbers if len(self.numbers) == len(self.workers) else self.gradients_at(self.workers)
 
-    def gradients_of(self, workers: IntArray) -> Array:
-        """The gradients of some of those who answered."""
+    def gradients_at(self, workers: IntArray) -> Array:
+        """The gradients of some of those who told theirs."""
         assert self.numbers is not None, "these told their losses alone"
-        return self.numbers[np.searchsorted(self.workers, workers) if self.alone else workers]
+        return self.numbers[workers if self.holders is None else np.searchsorted(self.holders, workers)]
 
     def __getitem__(self, worker: int) -> Reply:
         row = row_of(self.workers, worker)
         loss = float(self.losses[row])
         if self.numbers is None:
             return LossReply(worker, self.exchange, loss)
-        gradient = self.numbers[row if self.alone else worker]
+        mask = None if self.masks is None else self.masks[row]
+        if self.idle and mask is not None and not mask.any():
+            return LossReply(worker, self.exchange, loss)
+        gradient = self.numbers[worker if self.holders is None else row_of(self.holders, worker)]
         if self.kind is HessianReply:
             packed = None if self.hessian_of is None else self.hessian_of(worker)
             return HessianReply(worker, self.exchange, gradient, packed, loss)
-        if self.masks is None:
+        if mask is None:
             return GradientReply(worker, self.exchange, None, gradient, loss)
-        mask = self.masks[row]
-        if self.idle and not mask.any():
-            return LossReply(worker, self.exchange, loss)
         assert self.regions is not None
         return GradientReply(worker, self.exchange, mask, gradient[self.regions.coordinates(mask)], loss)
 

@@ -28,6 +28,7 @@ from danl.core.messages import (
 from danl.core.stack import Stacked, Tasks
 from danl.core.streams import WORKER_MASK, stream
 from danl.core.worker import Worker
+from danl.policies.measures import with_a_region
 from danl.problem import Problem, Terms
 from danl.regions import IntArray
 
@@ -78,18 +79,23 @@ class Together:
         workers, masks = tasks.workers, tasks.masks
         if task.choose:
             masks = np.stack([self._chosen(self._workers[worker], task) for worker in workers.tolist()])
-        pruned = None
-        if task.submodel == "pruned" and masks is not None:
+        holders, pruned = workers, None
+        if tasks.idle is not None and masks is not None:
+            holders = workers[with_a_region(masks)]
+        elif task.submodel == "pruned" and masks is not None:
             pruned = self._regions.expand(masks)
-        part = self.batch.part(workers)
+        part = self.batch.part(holders)
         if part is not None:
             losses, gradients = part.losses_and_gradients(task.w, pruned)
+            self.batch.passes += part.passes
+            if len(holders) < len(workers):  # the others tell their losses alone
+                losses = self._rows(self.batch.losses(task.w), workers)
         else:
             if pruned is not None:
                 of_all = np.zeros((self.batch.n_workers, self.batch.layout.size), dtype=bool)
-                of_all[workers] = pruned
+                of_all[holders] = pruned
                 pruned = of_all
-            losses, gradients = self.batch.losses_and_gradients(task.w, pruned, workers)
+            losses, gradients = self.batch.losses_and_gradients(task.w, pruned, workers, holders)
             losses = self._rows(losses, workers)
         return Replies(
             Stacked(
@@ -101,7 +107,7 @@ class Together:
                 masks,
                 self._regions,
                 idle=tasks.idle is not None,
-                alone=part is not None,
+                holders=None if part is None else holders,
             )
         )
 
