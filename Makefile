@@ -10,7 +10,8 @@ demo: $(STAMP)  ## the three readings of the algorithm on a1a, and figures in de
 	    --alpha 1e-3 --init fedavg:rounds=10 --rounds 100 --reference --out demo --force --gallery
 
 test: check  ## everything: lint, types, documents, tests; two files at a time, one thread each
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --ignore=tests/test_docs.py
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	    --ignore=tests/test_docs.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .
