@@ -140,7 +140,7 @@ class Batch:
 
     def part(self, workers: NDArray[np.int64]) -> Batch | None:
         """The batch of a few of many workers; None where it is as good to go through all of them."""
-        if not len(workers) or not few_of_many(len(workers), self.n_workers, self.layout.size):
+        if not len(workers) or not few_of_many(len(workers), self.n_workers, self._numbers):
             return None
         counts = np.diff(self.bounds)[workers]
         bounds = np.concatenate([[0], np.cumsum(counts)])
@@ -197,6 +197,12 @@ class Batch:
             made += [Block(self.X, a, b, slice(first, last), self.bounds, value) for a, b in pairwise(rows) if a < b]
             first = last
         return made
+
+    @cached_property
+    def _numbers(self) -> int:
+        """Of the larger of the data and all gradients."""
+        stored = self.X.nnz if sparse.issparse(self.X) else self.X.size
+        return int(max(stored, self.n_workers * self.layout.size))
 
     def losses(self, w: Array) -> Array:
         """F_i(w) of every worker."""

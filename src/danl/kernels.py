@@ -34,14 +34,14 @@ NEARLY_DENSE = 0.24
 LARGE = 5_000_000
 """Products of stored entries above which a sparse product is worth importing tabmat for (some 30 ms of scipy's)."""
 FEW, MANY_NUMBERS = 4, 1 << 17
-"""At most one in four of the workers, and arrays of all of them that do not stay in a core's own cache."""
+"""At most one in four of the workers, and arrays that do not stay in a core's own cache."""
 SEGMENT = 64
 """Numbers that are added up one after the other; their sums are added up in turn, so that rounding stays small."""
 
 
-def few_of_many(count: int, n_workers: int, d: int) -> bool:
-    """Whether it pays to touch the rows of `count` workers alone, and not all N x d numbers."""
-    return FEW * count <= n_workers and n_workers * d >= MANY_NUMBERS
+def few_of_many(count: int, n_workers: int, numbers: int) -> bool:
+    """Whether it pays to touch what belongs to `count` of the workers alone, of so many numbers that all have."""
+    return FEW * count <= n_workers and numbers >= MANY_NUMBERS
 
 
 class Sandwich:

@@ -271,15 +271,16 @@ def test_a_few_of_many_are_a_batch_of_their_own(loss, terms, value, monkeypatch)
         close(pruned[0][row], expected[0])
         close(pruned[1][row], expected[1])
     assert made.batch.part(np.arange(11)) is None  # more than one in four
-    monkeypatch.setattr(kernels, "MANY_NUMBERS", 40 * len(w) + 1)
+    monkeypatch.setattr(kernels, "MANY_NUMBERS", 10**6)
     assert made.batch.part(workers) is None
 
 
+@pytest.mark.parametrize("many", [0, 300], ids=["a large memory", "a small one"])
 @pytest.mark.parametrize(
     "method", ["danl-masked", "danl-paper", "danl", "danl:memory=raw", "danl-masked:memory=corrected"]
 )
 @pytest.mark.parametrize("policy", ["coverage:psi=2", "coverage:psi=1,gamma=30", "random:keep=0.04"])
-def test_runs_where_a_few_of_many_come_back(method, policy, monkeypatch):
+def test_runs_where_a_few_of_many_come_back(method, policy, many, monkeypatch):
     """One by one, as a batch, and as a batch that touches only the rows of those who come back."""
     method = {"danl-masked:memory=corrected": danl.methods.DANL(memory="corrected", curvature="once")}.get(
         method, method
@@ -287,15 +288,19 @@ def test_runs_where_a_few_of_many_come_back(method, policy, monkeypatch):
     made = problem("logistic", sizes=(2, 1, 9, 4) * 10, l2=0.4)
     arguments = {"method": method, "policy": policy, "regions": 3, "max_rounds": 90, "tol": 0.0}
     one_by_one, batched = (danl.solve(made, engine=Local(batched=each), **arguments) for each in (False, True))
+    assert made.batch.X.nnz > 300 > made.n_workers * 7
     touched = []
     inner = Memory._with_rows
     monkeypatch.setattr(
         Memory, "_with_rows", lambda self, who, *rest: touched.append(len(who)) or inner(self, who, *rest)
     )
-    monkeypatch.setattr(kernels, "MANY_NUMBERS", 0)
+    monkeypatch.setattr(kernels, "MANY_NUMBERS", many)
     few = danl.solve(made, engine=Local(), **arguments)
-    assert len(touched) > (20 if few.status == "max_rounds" else 1)
-    assert max(touched) <= 10
+    if policy.startswith("random") and many:  # masks that the workers draw: all of them are asked
+        assert touched == []
+    else:
+        assert len(touched) > (20 if few.status == "max_rounds" else 1)
+        assert max(touched) <= 10
     for other in (one_by_one, batched):
         np.testing.assert_allclose(few.w, other.w, rtol=1e-11, atol=1e-12)
         assert few.status == other.status

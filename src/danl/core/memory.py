@@ -70,8 +70,10 @@ class Memory:
             if trained.all():
                 return Memory.fresh(replies.gradients, w, regions.n_regions, stamp)
             who = np.flatnonzero(with_a_region(trained))
-            if few_of_many(len(who), *self.fragments.shape) or len(replies.numbers) < len(self.fragments):
-                return self._with_rows(who, trained[who], replies.gradients_at(who), w, stamp, regions, weights)
+            few = few_of_many(len(who), len(self.fragments), self.fragments.size)
+            if few or replies.holders is not None:
+                told, summed = replies.gradients_at(who), weights if few else None
+                return self._with_rows(who, trained[who], told, w, stamp, regions, summed)
             fragments = np.where(regions.expand(trained), replies.numbers, self.fragments)
             return self._with(fragments, np.where(trained, stamp, self.stamps), w, stamp)
         fragments, stamps = self.fragments.copy(), self.stamps.copy()
