@@ -3,21 +3,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check bench reproduction docs clean
+.PHONY: demo test check lint bench reproduction docs clean
 
 demo: $(STAMP)  ## the three readings of the algorithm on a1a, and figures in demo/
 	$(BIN)/danl compare a1a --methods danl,danl-masked,danl-paper --regions 4 --policy coverage:psi=3 \
 	    --alpha 1e-3 --init fedavg:rounds=10 --rounds 100 --reference --out demo --force --gallery
 
-test: check  ## everything: lint, types, documents, tests; two files at a time, one thread each
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
-	    --ignore=tests/test_docs.py
+test: lint  ## everything: lint, types, documents, tests; two files at a time, one thread each
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-check: $(STAMP)
+check: lint  ## lint, types, documents
+	$(BIN)/python -m pytest -q tests/test_docs.py
+
+lint: $(STAMP)  ## lint, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_docs.py
 
 bench: $(STAMP)  ## docs/benchmarks.md with its figures; DANL_DATA_DIR names the folder with the LIBSVM files
 	$(BIN)/python -m benchmarks all --docs
