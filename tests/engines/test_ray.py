@@ -11,10 +11,11 @@ from danl.errors import InputError
 from tests.loopback import run_inside, skip_unless_possible
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", ["ray_agreement", "ray_failures", "ray_clusters"])
 def test_inside(part):
     skip_unless_possible("ray")
-    run_inside(f"tests/engines/{part}.py", timeout=240)
+    run_inside(f"tests/engines/{part}.py", timeout=580)
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch):

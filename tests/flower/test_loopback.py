@@ -7,10 +7,10 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install danl[fl
 from tests.loopback import run_inside, skip_unless_possible
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 def test_the_simulation():
     skip_unless_possible("ray")
-    assert "2 passed" in run_inside("tests/flower/inner_simulation.py", "-x", "-s", timeout=180)
+    assert "2 passed" in run_inside("tests/flower/inner_simulation.py", "-x", "-s", timeout=380)
 
 
 @pytest.mark.timeout(600)
