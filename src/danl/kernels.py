@@ -73,20 +73,36 @@ class Sandwich:
 
 def times(X: Any, w: Array) -> Array:
     """X w of rows that are dense or CSR."""
-    if _csr_matvec is None or not sparse.issparse(X) or w.shape != X.shape[1:]:  # scipy says what is wrong
+    if not sparse.issparse(X) or w.shape != X.shape[1:]:  # scipy says what is wrong
         return np.asarray(X @ w)
     product = np.zeros(X.shape[0])
-    _csr_matvec(*X.shape, X.indptr, X.indices, X.data, w, product)
+    _add_times(X, w, product)
     return product
 
 
 def transposed_times(X: Any, slopes: Array) -> Array:
     """X^T slopes of rows that are dense or CSR, whose transpose is CSC."""
-    if _csc_matvec is None or not sparse.issparse(X) or slopes.shape != X.shape[:1]:
+    if not sparse.issparse(X) or slopes.shape != X.shape[:1]:
         return np.asarray(X.T @ slopes)
     product = np.zeros(X.shape[1])
-    _csc_matvec(*reversed(X.shape), X.indptr, X.indices, X.data, slopes, product)
+    _add_transposed_times(X, slopes, product)
     return product
+
+
+def _add_times(X: Any, w: Array, product: Array) -> None:
+    """Add X w of CSR rows."""
+    if _csr_matvec is None:
+        product += X @ w
+    else:
+        _csr_matvec(*X.shape, X.indptr, X.indices, X.data, w, product)
+
+
+def _add_transposed_times(X: Any, slopes: Array, product: Array) -> None:
+    """Add X^T slopes of CSR rows."""
+    if _csc_matvec is None:
+        product += X.T @ slopes
+    else:
+        _csc_matvec(*reversed(X.shape), X.indptr, X.indices, X.data, slopes, product)
 
 
 def repeated_value(X: Any) -> float | None:
@@ -121,11 +137,7 @@ class Slabs:
         product = np.zeros(self.shape[0])
         for owner, rows, slab in self._slabs:
             if owners is None or owners[owner]:
-                own = w if w.ndim == 1 else w[owner]
-                if _csr_matvec is None:
-                    product[rows] = slab @ own
-                else:
-                    _csr_matvec(*slab.shape, slab.indptr, slab.indices, slab.data, own, product[rows])
+                _add_times(slab, w if w.ndim == 1 else w[owner], product[rows])
         return product
 
     def transposed_times(self, slopes: Array, owners: Sequence[bool] | None = None) -> Array:
@@ -134,12 +146,7 @@ class Slabs:
         products = np.zeros((self._slabs[-1][0] + 1, self.shape[1]))
         for owner, rows, slab in self._slabs:
             if owners is None or owners[owner]:
-                if _csc_matvec is None:
-                    products[owner] += slab.T @ slopes[rows]
-                else:
-                    _csc_matvec(
-                        *reversed(slab.shape), slab.indptr, slab.indices, slab.data, slopes[rows], products[owner]
-                    )
+                _add_transposed_times(slab, slopes[rows], products[owner])
         return products
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, softmax
 
-from danl.kernels import Sandwich, times
+from danl.kernels import Sandwich, times, transposed_times
 from danl.layout import Layout
 from danl.objectives import Array, Logistic, Loss, outputs_of, second_blocks
 
@@ -143,7 +143,7 @@ class LocalObjective:
         """A^T slopes, as a vector laid out like w."""
         layout = self.layout
         if layout.size == layout.n_features:
-            return np.asarray(X.T @ slopes)
+            return transposed_times(X, slopes)
         slopes = slopes.reshape(len(slopes), layout.n_outputs)
         return layout.join((X.T @ slopes).T, slopes.sum(axis=0))
 

@@ -343,3 +343,18 @@ def test_a_stack_in_another_order_is_looked_at_one_by_one(monkeypatch):
     assert max(seen) > 1
     np.testing.assert_allclose(runs[0].w, runs[1].w, rtol=1e-12, atol=1e-13)
     assert runs[1].failures == ()
+
+
+def test_pruned_models_beside_whole_ones_are_left_to_the_workers():
+    """The losses of idle workers are of the whole model, not of what their masks leave of it."""
+    made, w = problem("logistic"), np.random.default_rng(1).standard_normal(7)
+    masks = np.array([[True, False, True]] * 4 + [[False] * 3])
+    task = GradientTask(3, w, round=2, submodel="pruned")
+    tasks = Tasks(task, np.arange(5), masks, LossTask(3, w))
+    exchange = danl.core.messages.Exchange("x", tasks)
+    together, alone = (opened(made, batched=batched).exchange(exchange).received for batched in (True, False))
+    for worker, reply in alone.items():
+        close(together[worker].loss, reply.loss)
+        if worker < 4:
+            close(together[worker].fragment, reply.fragment)
+    close(together[4].loss, made.locals[4].value_and_gradient(w)[0])

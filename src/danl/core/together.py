@@ -1,7 +1,7 @@
 """Tasks for many workers of one process, answered together: what `Worker.answer` does, for all of them at once.
 
-Anything that is not the same question to all of them (mini-batches of gradients, local steps, smoothness) is left to
-the workers one by one: `answer` then returns None.
+Anything that is not the same question to all of them (mini-batches of gradients, local steps, smoothness, pruned models
+beside whole ones) is left to the workers one by one: `answer` then returns None.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Together:
         match task:
             case LossTask(exchange=exchange, w=w):
                 return Replies(Stacked(LossReply, exchange, workers, self._rows(self.batch.losses(w), workers)))
-            case GradientTask(batch_size=None):
+            case GradientTask(batch_size=None) if task.submodel == "full" or tasks.idle is None:
                 return self._masked_gradients(tasks, task)
             case HessianTask(batch_size=None, exchange=exchange, w=w):
                 losses, gradients = self.batch.losses_and_gradients(w)
