@@ -4,10 +4,10 @@ With an intercept b that has no penalty, columns may be moved by any c without c
 
     a . v + b  =  (a - c) . v + (b + c . v)
 
-The coefficients v are the same; only the intercept is another. What changes is the arithmetic: with a mean of 1e7 and a
-spread of 1 the Hessian of the columns as they are has lost the spread to rounding, that of a - c has not. So the workers
-are asked for the means (`danl.core.messages.MomentsTask`), columns that need it are moved where the rows are, and the
-model is given back for the columns as they were.
+The coefficients v are the same; only the intercept is another. What changes is the arithmetic: with a mean of 1e7 and
+a spread of 1 the Hessian of the columns as they are has lost the spread to rounding, that of a - c has not. So the
+workers are asked for the means (`danl.core.messages.MomentsTask`), columns that need it are moved where the rows are,
+and the model is given back for the columns as they were.
 """
 
 from __future__ import annotations

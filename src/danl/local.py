@@ -102,9 +102,8 @@ class LocalObjective:
             means, squares = X.T @ r, X.power(2).T @ r
         else:
             means, squares = X.T @ r, np.einsum("i,ij,ij->j", r, X, X)
-        if outputs == 1:
-            return np.asarray(means), np.asarray(squares), np.array([r @ self.y])
-        return np.asarray(means), np.asarray(squares), np.bincount(self.y.astype(np.intp), r, minlength=outputs)
+        of_class: Any = np.array([r @ self.y]) if outputs == 1 else np.bincount(self.y.astype(np.intp), r, outputs)
+        return np.asarray(means), np.asarray(squares), of_class
 
     def certainty(self, w: Array) -> Array:
         """How far each row's likeliest class is from probability 1: logistic and multinomial losses."""
