@@ -23,11 +23,15 @@ from danl.objectives import Array
 LARGE = 100.0
 """A mean of more than so many standard deviations is moved to zero: it would cost four digits of the Hessian."""
 
+ROUNDING = 1e3 * float(np.finfo(float).eps)
+"""A spread of less than this share of the mean is rounding: such a column is a constant, and stays where it is."""
 
-def centre_of(means: Array, squares: Array) -> Array | None:
-    """Where columns with these means, and these means of their squares, are to be moved from; None where none is."""
-    variances = np.maximum(squares - np.square(means), 0.0)
-    centre = np.where(np.square(means) > LARGE**2 * variances, means, 0.0)
+
+def centre_of(means: Array, variances: Array) -> Array | None:
+    """Where columns with these means and variances are to be moved from; None where none is."""
+    spread = np.sqrt(np.maximum(variances, 0.0))
+    large = (np.abs(means) > LARGE * spread) & (spread > ROUNDING * np.abs(means))
+    centre = np.where(large, means, 0.0)
     return centre if np.isfinite(centre).all() and centre.any() else None
 
 

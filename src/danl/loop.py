@@ -83,8 +83,6 @@ def go_through(
     if carried is not None:
         loop.restore(carried)
     try:
-        if carried is None and run.ask_moments:
-            loop.ask_moments()
         status = loop.go(callback, saver)
     except KeyboardInterrupt:
         status = "interrupted"
@@ -146,7 +144,7 @@ class Loop:
         """What this run moved columns by; None where it did not, or was given a problem with moved columns."""
         return self.run.problem.centre if self.run.moves else None
 
-    def ask_moments(self) -> None:
+    def _ask_moments(self) -> None:
         """With an intercept, before anything else: the means of the columns, which are moved where they are large."""
         begun = time.perf_counter()
         exchange, replies = self._carry(self.setup.ask_everyone("moments", MomentsTask(0)), for_good=("invalid",))
@@ -162,7 +160,10 @@ class Loop:
         status: Status | None = None
         most = self.setup.setting.max_rounds + self.run.ask_moments
         while status is None and len(self.history) <= most:
-            status = self._check() if self._check_due() else self._exchange()
+            if self.run.ask_moments and not len(self.history):
+                self._ask_moments()
+            else:
+                status = self._check() if self._check_due() else self._exchange()
             self.carried = self._carried()
             if saver is not None:
                 last = status is not None or len(self.history) > most
@@ -306,7 +307,7 @@ class Loop:
                 0 if count else rounds + 1 for count, rounds in zip(coverage, self.uncovered, strict=True)
             )
             self._warn_uncovered()
-            if _is_masked(exchange) and self.rounds_without_training >= 0:
+            if _is_masked(exchange) and len(replies.received) and self.rounds_without_training >= 0:
                 self.rounds_without_training = -1 if any(coverage) else self.rounds_without_training + 1
         up, down = bytes_of(exchange, replies)
         taken = self._seconds(exchange, replies)

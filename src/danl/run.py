@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -57,11 +57,14 @@ def after_moments(run: Run, replies: Replies) -> Run:
     if not answers:
         return run
     share = shares(run.setup.weights, answers)
-    means, squares, targets = (
-        np.sum([share[worker] * getattr(reply, name) for worker, reply in answers.items()], axis=0)
-        for name in ("means", "squares", "targets")
-    )
-    begin = moved_run(run, centre_of(means, squares))
+
+    def pooled(of: Callable[[MomentsReply], Array]) -> Array:
+        return np.asarray(np.sum([share[worker] * of(reply) for worker, reply in answers.items()], axis=0))
+
+    means = pooled(lambda reply: reply.means)
+    variances = pooled(lambda reply: reply.variances + np.square(reply.means - means))
+    targets = pooled(lambda reply: reply.targets)
+    begin = moved_run(run, centre_of(means, variances))
     if not run.start_at_null:
         return begin
     w0 = layout.join(np.zeros((layout.n_outputs, layout.n_features)), null_margins(run.problem.loss, targets))

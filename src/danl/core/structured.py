@@ -204,6 +204,7 @@ def _above_zero(rest: Array, diagonal: Array, mu: float) -> Array:
 
     A column without any entry counts as the steepest: there is no gradient along it.
     """
+    if mu > 0:
+        return np.maximum(rest, np.maximum(EIGENVALUE_ROUNDING * diagonal, mu))
     top = max(float(diagonal.max(initial=0.0)), float(np.finfo(float).tiny))
-    share = EIGENVALUE_ROUNDING if mu > 0 else RELATIVE_FLOOR
-    return np.maximum(rest, np.maximum(share * np.where(diagonal > 0, diagonal, top / share), mu))
+    return np.where(diagonal > 0, np.maximum(rest, RELATIVE_FLOOR * diagonal), top)

@@ -92,7 +92,7 @@ def without_end(start: Curved | None, start_size: float, step: Array, squared: f
     shares = np.abs(step * moved)
     most = [int(j) for j in np.argsort(-shares)[:MOST_NAMED] if shares[j] > 0.01 * shares.max()]
     return (
-        f"{NO_OPTIMUM}: coefficients {', '.join(map(str, sorted(most)))} grow without end while nothing is "
-        "gained by it (separation: a feature tells the outcome of some rows alone, or a group has no event); drop or "
-        "combine these features, or set alpha or l2 > 0, or C of an estimator"
+        f"{NO_OPTIMUM}: coefficients {', '.join(map(str, sorted(most)))} grow without end while nothing is gained by "
+        "it (quasi-complete separation: a feature tells the outcome of some rows alone, or a group has no event); drop "
+        "or combine these features, or set alpha or l2 > 0, or C of an estimator"
     )
