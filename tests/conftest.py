@@ -10,6 +10,13 @@ import pytest
 _DATA_DIR = os.environ.get("DANL_DATA_DIR", "")
 
 
+def pytest_collection_modifyitems(items):
+    """What starts other processes is slow, too: `-m "not slow"` is the inner loop."""
+    for item in items:
+        if item.get_closest_marker("engines"):
+            item.add_marker("slow")
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch):
     """Point the user's cache at a fresh folder (in subprocesses too) and return danl's folder in it."""

@@ -26,6 +26,8 @@ from scipy.special import expit
 
 import danl
 
+pytestmark = pytest.mark.slow
+
 # --- arithmetic ---
 
 

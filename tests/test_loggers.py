@@ -23,6 +23,8 @@ from danl.cli.display import LiveRun
 from tests.cli.shell import run
 from tests.problems import random_problem
 
+pytestmark = pytest.mark.slow
+
 RUN = {"method": "danl", "regions": 3, "policy": "coverage:psi=2", "max_rounds": 8, "tol": 0.0}
 
 
@@ -126,7 +128,7 @@ print(tried)
 
 
 @needs("mlflow")
-@pytest.mark.timeout(120)
+@pytest.mark.engines
 def test_nothing_is_reported_to_anybody(tmp_path):
     """MLflow tells its makers of its use, except in tests and where it is told not to: danl tells it not to."""
     hidden = ("PYTEST_", "CI", "GITHUB_ACTIONS", "MLFLOW_")
@@ -272,7 +274,7 @@ def test_a_fit_whose_store_fails_is_written_and_says_so_in_a_line(capsys, store,
 
 
 @needs("mlflow")
-@pytest.mark.timeout(120)
+@pytest.mark.engines
 def test_a_server_that_is_not_there_is_told_soon(tmp_path):
     """MLflow alone asks for four minutes."""
     with socket.socket() as taken:  # bound, and nobody listens: connections are refused

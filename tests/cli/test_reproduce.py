@@ -23,7 +23,7 @@ def made(tmp_path_factory):
         [sys.executable, "-m", "danl", "reproduce", *SMALL, "--out", str(out), "--json"],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
         check=True,
         env={name: value for name, value in os.environ.items() if name != "DANL_DATA_DIR"} | {"DANL_OFFLINE": "1"},
     )
@@ -34,6 +34,7 @@ def figure_data(out):
     return {name: data for name, data in contents(out / "figures").items() if name.endswith(".csv")}
 
 
+@pytest.mark.slow
 def test_it_writes_figures_verdicts_pages_and_the_environment(made):
     out, summary, _ = made
     assert summary["computed"] == summary["runs"] > 0
@@ -57,13 +58,14 @@ def test_it_writes_figures_verdicts_pages_and_the_environment(made):
         assert f"]({link})" in page
 
 
+@pytest.mark.slow
 def test_the_screen_shows_every_verdict(made):
     _, summary, shown = made
     for claim in summary["claims"]:
         assert claim["claim"] in shown
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.slow
 def test_half_of_the_files_deleted_are_computed_again_and_nothing_else(made, capsys):
     out, summary, _ = made
     figures, claims = figure_data(out), (out / "claims.json").read_bytes()
@@ -80,14 +82,20 @@ def test_half_of_the_files_deleted_are_computed_again_and_nothing_else(made, cap
     assert (out / "claims.json").read_bytes() == claims
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_computed_again(made, capsys):
     out, _, _ = made
+    before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.*")}
     ended = run(capsys, "reproduce", "fig1", *SMALL, "--out", out, "--json")
     assert ended.json["computed"] == 0
     assert ended.json["claims"] == []
-    assert "0 of them" not in ended.err
+    count = ended.json["runs"]
+    assert 0 < count < len(before)
+    assert f"{count} runs, {count} of them there already, in {out}\n" in ended.err
+    assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.*")} == before
 
 
+@pytest.mark.engines
 def test_ctrl_c_keeps_what_is_done_and_the_command_goes_on(tmp_path):
     out = tmp_path / "out"
     words = ["reproduce", "fig1", *SMALL, "--out", str(out), "--processes", "1", "--json"]

@@ -282,7 +282,8 @@ values = st.one_of(
 )
 
 
-@settings(max_examples=3000, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
 @given(kind=st.sampled_from(list(TASKS)), data=st.data())
 def test_a_mutated_reply_is_faulted_or_as_good_as_any(kind, data):
     """Whatever the fields are: no crash, and what passes has the shape, type and finiteness that methods rely on."""

@@ -64,6 +64,7 @@ def crosses(axes):
     return [line.get_xydata().tolist()[0] for line in axes.lines if line.get_marker() == "x"]
 
 
+@pytest.mark.slow
 def test_draw_all_writes_what_it_says(drawn):
     store, written = drawn
     stems = [f"fig1-{reading}-lambda-1e-4{end}" for reading in FIGURES["fig1"].readings for end in ("", "-newton20")]
@@ -83,6 +84,7 @@ def test_penalties_wait_for_all_runs_and_overviews_for_readings(tmp_path, monkey
     assert names == {f"fig2-longest-danl-masked-lambda-1e-4{end}.png" for end in ("", "-newton20")}
 
 
+@pytest.mark.slow
 def test_penalties_are_not_drawn_from_runs_of_other_code(tmp_path, monkeypatch):
     monkeypatch.setattr(drawing, "_write", lambda figure, view, plan, out: [out / view.name])
     store = Store(tmp_path)
