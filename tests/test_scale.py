@@ -23,6 +23,7 @@ def test_the_bytes_are_those_a_run_counts():
     problem = problem_of(10, 12, 20)
     result = danl.solve(problem, regions=4, policy="coverage:psi=3", method="danl-masked", max_rounds=5, tol=0.0)
     expected = {cost.kind: cost for cost in Scale(10, 12, 4, coverage=3).costs()}
+    assert set(result.history.column("kind")) == {"hessian", "gradient"}
     for row in result.history:
         assert row.bytes_down <= expected[row.kind].bytes_down
         assert row.bytes_up <= expected[row.kind].bytes_up

@@ -124,6 +124,7 @@ def test_the_same_data_make_the_same_bytes(drawn, tmp_path):
     parts = read_panels(store.root / "figures" / f"{VIEW.name}.csv")
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red"}):  # somebody's own settings
         again = draw_figure(VIEW, parts, PLAN, tmp_path)
+    assert {path.suffix for path in again} >= {".png", ".svg"}
     for path in again:
         assert path.read_bytes() == (store.root / "figures" / path.name).read_bytes()
 
@@ -133,7 +134,9 @@ def test_other_data_make_another_picture(drawn, tmp_path):
     (panel,) = read_panels(store.root / "figures" / f"{VIEW.name}.csv")
     first, *rest = panel.curves
     changed = dataclasses.replace(first, median=(first.median[0], 10 * first.median[1], *first.median[2:]))
-    for path in draw_figure(VIEW, (dataclasses.replace(panel, curves=(changed, *rest)),), PLAN, tmp_path):
+    other = draw_figure(VIEW, (dataclasses.replace(panel, curves=(changed, *rest)),), PLAN, tmp_path)
+    assert {path.suffix for path in other} >= {".png", ".svg"}
+    for path in other:
         assert path.read_bytes() != (store.root / "figures" / path.name).read_bytes()
 
 
