@@ -338,7 +338,7 @@ def test_ctrl_c_keeps_what_there_is(tmp_path, display):
     pty = pytest.importorskip("pty")
     out = tmp_path / "run"
     master, slave = pty.openpty()
-    words = ("--method", "gd", "--rounds", "100000", "--tol", "0", "--json", "--out", str(out), *display)
+    words = ("--method", "gd", "--rounds", "1000000000", "--tol", "0", "--json", "--out", str(out), *display)
     with subprocess.Popen(
         [sys.executable, "-c", LISTENING, "fit", "a1a", *words],
         stdout=subprocess.PIPE,

@@ -306,10 +306,23 @@ def test_a_large_report_opens_and_its_slider_answers(browser, pages):
     assert browser.complaints() == []
 
 
+SERVED = """
+import threading
+from danl.report import live
+live.LAST_LOOK_SECONDS = live.OPEN_SECONDS = 240.0
+opened, page, noted = threading.Event(), live.LivePage.page, live.LivePage.__call__
+live.LivePage.page = lambda self: opened.set() or page(self)
+live.LivePage.__call__ = lambda self, row: opened.wait(240.0) and noted(self, row)
+from danl.__main__ import main
+main()
+"""
+"""The command line of a process whose run goes on when the page has been opened, and waits for its last look."""
+
+
 def test_a_served_run_is_followed_to_its_end(browser, monkeypatch):
     monkeypatch.delenv("DANL_DATA_DIR", raising=False)
     words = ["fit", "a1a", "--method", "gd", "--rounds", "2500", "--reference", "--serve"]
-    command = [sys.executable, "-m", "danl", *words]
+    command = [sys.executable, "-c", SERVED, *words]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         address = re.search(r"http://\S+", process.stderr.readline())[0]
         browser.go(address)
