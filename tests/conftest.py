@@ -5,6 +5,11 @@ from pathlib import Path
 
 import platformdirs
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples everywhere, however long they take; `--hypothesis-profile=default` draws others.
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("same")
 
 # Read before any test changes the environment.
 _DATA_DIR = os.environ.get("DANL_DATA_DIR", "")
