@@ -382,7 +382,7 @@ def site(monkeypatch):
     """A server on this machine that a4a is downloaded from; `site.answer` is what it says."""
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = 5
+        timeout = 280
 
         def do_GET(self):
             code, body = self.server.answer

@@ -226,7 +226,7 @@ def namespaces():
         return True
     if not (shutil.which("unshare") and shutil.which("ip")):
         return False
-    return subprocess.run([*namespace(), "true"], capture_output=True, timeout=60, check=False).returncode == 0
+    return subprocess.run([*namespace(), "true"], capture_output=True, timeout=280, check=False).returncode == 0
 
 
 def in_a_network_of_its_own(words, program=""):
@@ -234,7 +234,7 @@ def in_a_network_of_its_own(words, program=""):
     command = [*([] if only_loopback() else namespace()), sys.executable, *words]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     done = subprocess.run(
-        command, input=program, env=environment, capture_output=True, text=True, timeout=280, check=False
+        command, input=program, env=environment, capture_output=True, text=True, timeout=580, check=False
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -459,7 +459,7 @@ def site(tmp_path_factory):
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=580,
         check=False,
     )
     assert done.returncode == 0, done.stderr

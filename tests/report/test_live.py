@@ -23,8 +23,9 @@ TIMEOUT = 280.0  # seconds after which something hangs; nothing waits so long
 
 
 @pytest.fixture
-def running():
+def running(monkeypatch):
     """A run of 12 exchanges of which 5 have ended, served; and how to go on."""
+    monkeypatch.setattr(live_module.Handler, "timeout", TIMEOUT)  # a busy machine is not silent
     whole = large_run(12, 4, 3)
     trace, served = Trace(), 0
     trace.begin(4, 3)
