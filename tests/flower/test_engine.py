@@ -248,7 +248,7 @@ def test_malformed_replies_are_invalid_and_shut_the_site_out(change, configs):
     assert any("worker 1 was quarantined" in note and "site-1" in note for note in result.notes)
 
 
-@pytest.mark.parametrize(("code", "kind"), [(2, "error"), (5, "died"), (8, "died"), (3, "timeout"), (0, "error")])
+@pytest.mark.parametrize(("code", "kind"), [(2, "error"), (8, "died"), (3, "timeout"), (0, "error")])
 def test_flowers_errors_are_typed(code, kind, configs):
     change = only(NODE_1, lambda message, replies: [error_reply(message, code)])
     _, engine = opened(configs, spoil=change)
