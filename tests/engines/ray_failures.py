@@ -233,7 +233,7 @@ def test_ten_kills(problem, tmp_path):
 
 
 def test_two_of_three_that_take_long_to_restart_are_waited_for(problem, tmp_path):
-    """Far more exchanges than `patience` go by before they are back, and no quorum is lost."""
+    """More exchanges than `patience` go by before they are back, and no quorum is lost."""
 
     class Held(known()):
         def __init__(self, index, reference):
@@ -245,7 +245,7 @@ def test_two_of_three_that_take_long_to_restart_are_waited_for(problem, tmp_path
     killed = []
 
     class Brief(made_of(Held)):
-        """While they are held, the others are asked without a deadline and they are given up soon."""
+        """While they are held, only they have a deadline: nobody else can be late."""
 
         def exchange(self, exchange, *, deadline=None):
             held = {who: task for who, task in exchange.tasks.items() if who in killed}
@@ -253,9 +253,9 @@ def test_two_of_three_that_take_long_to_restart_are_waited_for(problem, tmp_path
                 return super().exchange(exchange)
             there = {who: task for who, task in exchange.tasks.items() if who not in held}
             replies = super().exchange(replace(exchange, tasks=there))
-            away = super().exchange(replace(exchange, tasks=held), deadline=0.1)
+            away = super().exchange(replace(exchange, tasks=held), deadline=3.0)
             while any(failure.kind == "timeout" for failure in away.failures.values()):  # until Ray has noticed
-                away = super().exchange(replace(exchange, tasks=held), deadline=0.1)
+                away = super().exchange(replace(exchange, tasks=held), deadline=3.0)
             assert not away.received
             return replace(replies, failures={**replies.failures, **away.failures})
 
@@ -265,7 +265,7 @@ def test_two_of_three_that_take_long_to_restart_are_waited_for(problem, tmp_path
         if row.exchange == 1:
             kill(engine, 1, 2)
             killed.extend((1, 2))
-        if row.exchange == 6:
+        if row.exchange == 5:
             (tmp_path / "go").touch()
 
     method = danl.methods.DANL(patience=3)
