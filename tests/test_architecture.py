@@ -16,7 +16,7 @@ LAYERS = [
     ["kernels", "spec"],
     ["data", "objectives", "regions"],
     ["layout"],
-    ["local"],
+    ["centring", "local"],
     ["batch"],
     ["policies", "problem"],
     ["core", "warn"],

@@ -95,6 +95,17 @@ class LocalObjective:
             pairs = ((k, m, slopes[:, k] * slopes[:, m]) for k in range(outputs) for m in range(k, outputs))
             return self._assembled(self.X, pairs)
 
+    def moments(self) -> tuple[Array, Array, Array]:
+        """Means over the rows: of every column, of its square, and of the target, or the share of each class."""
+        r, X, outputs = self.row_weights, self.X, self.layout.n_outputs
+        if sparse.issparse(X):
+            means, squares = X.T @ r, X.power(2).T @ r
+        else:
+            means, squares = X.T @ r, np.einsum("i,ij,ij->j", r, X, X)
+        if outputs == 1:
+            return np.asarray(means), np.asarray(squares), np.array([r @ self.y])
+        return np.asarray(means), np.asarray(squares), np.bincount(self.y.astype(np.intp), r, minlength=outputs)
+
     def certainty(self, w: Array) -> Array:
         """How far each row's likeliest class is from probability 1: logistic and multinomial losses."""
         z = self._margins(self.X, w)

@@ -18,15 +18,30 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from danl.core.aggregate import mean_gradient, of_kind, trained_pairs
+from danl.centring import centre_of, from_moved, to_moved
+from danl.core.aggregate import mean_gradient, mean_loss, of_kind, shares, trained_pairs
 from danl.core.border import Border
 from danl.core.costs import bytes_each, bytes_of, pruning_error, seconds_each
-from danl.core.messages import FOR_GOOD, Array, Exchange, Failure, GradientReply, GradientTask, Mask, Replies, Task
+from danl.core.messages import (
+    FOR_GOOD,
+    Array,
+    Exchange,
+    Failure,
+    GradientReply,
+    GradientTask,
+    Mask,
+    MomentsReply,
+    MomentsTask,
+    Replies,
+    Task,
+)
 from danl.core.stack import Tasks, who_answered, who_was_asked
 from danl.engines import Engine
 from danl.errors import InputError
 from danl.history import TRAINING, History, Row
 from danl.methods import AnyMethod, Info, Setup, State, Status, Turn
+from danl.methods.ending import relative_decrement, size_of
+from danl.objectives import null_margins
 from danl.policies import MaskRecord, Profile, coverage_counts
 from danl.problem import Problem, RemoteProblem
 from danl.result import Reference, Result
@@ -59,6 +74,8 @@ class Run:
     border: Border
     entries_per_row: Array = field(default_factory=lambda: np.zeros(0))
     trace: Trace | None = None
+    moments: bool = False  # whether the workers are asked for the means of their columns first
+    start_at_null: bool = False  # whether the intercept starts at that of the model without features
 
 
 class Saver(Protocol):
@@ -76,18 +93,23 @@ def go_through(
 ) -> Result:
     """Go through the exchanges on an engine, opened for this run; `carried` is where an earlier process stopped."""
     policy = run.setup.policy if run.setup.policy.side == "worker" else None
+    if carried is not None:
+        run = moved_run(run, carried["centre"])
     engine.open(run.problem, regions=run.setup.regions, policy=policy, seed=run.setup.seed)
     loop = Loop(run, engine)
     if carried is not None:
         loop.restore(carried)
     try:
+        if carried is None and run.moments:
+            loop.ask_moments()
         status = loop.go(callback, saver)
     except KeyboardInterrupt:
         status = "interrupted"
         if saver is not None:
             saver.save(loop.carried, last=True)
+    layout, centre = run.problem.layout, loop.moved_by
     return Result(
-        w=loop.w,
+        w=from_moved(loop.w, layout, centre),
         status=status,
         history=loop.history,
         method=run.method.name,
@@ -95,7 +117,8 @@ def go_through(
         notes=(*loop.shut_out_notes, *getattr(loop.state, "notes", ()), *loop.quorum_notes(status)),
         dropped=loop.dropped,
         products=dict(getattr(loop.state, "products", {})),
-        settings=settings_of(run, engine),
+        settings=settings_of(run, engine) | {"w0": from_moved(loop.setup.w0, layout, centre).tolist()},
+        centre=centre,
     )
 
 
@@ -103,12 +126,9 @@ class Loop:
     """The exchanges of one run: what is carried (state, mask record) and what is recorded (history, failures)."""
 
     def __init__(self, run: Run, engine: Engine) -> None:
-        self.run, self.engine, self.setup = run, engine, run.setup
-        self.state: State = run.method.begin(run.setup)
-        self.w = run.setup.w0  # the newest finite model
-        self.record = MaskRecord.start(run.setup.n_workers, run.setup.regions.n_regions)
+        self.engine, self.record = engine, MaskRecord.start(run.setup.n_workers, run.setup.regions.n_regions)
+        self._begin(run)
         self.pruning_error = 0.0
-        self.measured: tuple[Array, Array, float, float] | None = None  # w, weights, objective, gradient norm
         self.history = History()
         self.failures: list[Failure] = []
         self.failed = 0  # workers that were asked in the newest exchange and did not answer
@@ -118,23 +138,61 @@ class Loop:
         self.shut_out_notes: list[str] = []
         self.carried: dict[str, Any] = {}  # of the newest exchange that was recorded
         self.uncovered = (0,) * run.setup.regions.n_regions  # masked rounds each region was left out of, to today
-        self.estimate = math.inf  # of the gradient norm, where the method has only that
+        self.estimate = math.inf  # of the decrement, where the method has only that
         self.failed_check = math.inf  # the estimate at the last check that failed
         self.told = Info()  # what the workers said of the newest model
+
+    def _begin(self, run: Run) -> None:
+        """The state before the first exchange of the method."""
+        self.run, self.setup = run, run.setup
+        self.state: State = run.method.begin(run.setup)
+        self.w = run.setup.w0  # the newest finite model
+        self.measured: tuple[Array, Array, float, float] | None = None  # w, weights, objective, gradient norm
         self.ceiling = math.inf
         if run.monitor and isinstance(run.problem, Problem):
-            self.ceiling = 1.0 + abs(run.problem.objective(run.setup.w0))
+            self.ceiling = abs(run.problem.objective(self.w)) + abs(run.problem.objective(np.zeros_like(self.w)))
         if math.isinf(self.ceiling) and run.monitor:
             raise InputError("w0: the objective is infinite there; start nearer to zero, or leave it out for zeros")
+
+    @property
+    def moved_by(self) -> Array | None:
+        """What this run moved columns by; None where it did not, or was given a problem with moved columns."""
+        return self.run.problem.centre if self.run.moments else None
+
+    def ask_moments(self) -> None:
+        """With an intercept, before anything else: means of the columns, which are moved where these are large.
+
+        Those who do not answer, or may not, are not missed: any point near the rows will do.
+        """
+        begun = time.perf_counter()
+        exchange = self.setup.ask_everyone("moments", MomentsTask(0))
+        exchange, replies = self._carry(exchange, for_good=("invalid",))
+        answers, problem = of_kind(replies, MomentsReply), self.run.problem
+        if answers:
+            share = shares(self.setup.weights, answers)
+            means, squares, targets = (
+                sum(share[worker] * getattr(reply, name) for worker, reply in answers.items())
+                for name in ("means", "squares", "targets")
+            )
+            run = self.run
+            if run.start_at_null:
+                w0 = problem.layout.join(np.zeros_like(means), null_margins(problem.loss, targets))
+                run = replace(run, setup=replace(run.setup, w0=w0))
+            run = moved_run(run, centre_of(means, squares), start_moves=not run.start_at_null)
+            policy = run.setup.policy if run.setup.policy.side == "worker" else None
+            self.engine.open(run.problem, regions=run.setup.regions, policy=policy, seed=run.setup.seed)
+            self._begin(run)
+        self._record(exchange, replies, self.w, time.perf_counter() - begun)
 
     def go(self, callback: Callable[[Row], bool] | None, saver: Saver | None = None) -> Status:
         """Exchange until there is a status; a callback that returns True ends the run as well."""
         status: Status | None = None
-        while status is None and len(self.history) <= self.setup.setting.max_rounds:
+        most = self.setup.setting.max_rounds + self.run.moments
+        while status is None and len(self.history) <= most:
             status = self._check() if self._check_due() else self._exchange()
             self.carried = self._carried()
             if saver is not None:
-                last = status is not None or len(self.history) > self.setup.setting.max_rounds
+                last = status is not None or len(self.history) > most
                 saver.save(self.carried, last=last)
             if callback is not None and callback(self.history[-1]) and status is None:
                 status = "stopped"
@@ -161,6 +219,8 @@ class Loop:
             "estimate": self.estimate,
             "failed_check": self.failed_check,
             "history": self.history,
+            "centre": self.run.problem.centre,
+            "ceiling": self.ceiling,
         }
 
     def restore(self, carried: Mapping[str, Any]) -> None:
@@ -172,6 +232,7 @@ class Loop:
         self.shut_out = {who: each for who, each in carried["shut_out"].items() if each.kind != "gone"}
         self.shut_out_notes = list(carried["shut_out_notes"])
         self.estimate, self.failed_check = carried["estimate"], carried["failed_check"]
+        self.ceiling = carried["ceiling"]
 
     def _exchange(self) -> Status | None:
         """Steps 1 to 5 of the loop."""
@@ -180,7 +241,8 @@ class Loop:
         exchange, replies = self._carry(exchange)
         state, info = self.run.method.absorb(self.state, replies, self.setup)
         elapsed = time.perf_counter() - begun
-        self.state, self.estimate, self.told = state, info.grad_norm, info
+        self.state, self.told = state, info
+        self.estimate = info.decrement if info.estimated else math.inf
         self.lost = info.lost or tuple(sorted(replies.absent))
         finite = bool(np.isfinite(state.w).all())
         row = self._record(exchange, replies, state.w if finite else self.w, elapsed)
@@ -189,7 +251,7 @@ class Loop:
         ended: Status | None = state.status
         return ended
 
-    def _carry(self, exchange: Exchange) -> tuple[Exchange, Replies]:
+    def _carry(self, exchange: Exchange, for_good: tuple[str, ...] = FOR_GOOD) -> tuple[Exchange, Replies]:
         """Step 2: out and in through the border; those that were shut out are not asked, and count as gone."""
         asked = exchange.tasks
         if self.shut_out:
@@ -200,7 +262,7 @@ class Loop:
         self.failures.extend(replies.failures.values())
         self.failed = len(replies.failures)
         for worker, failure in replies.failures.items():
-            if failure.kind in FOR_GOOD:
+            if failure.kind in for_good:
                 self.shut_out[worker] = failure
                 self.shut_out_notes.append(_shut_out_note(failure, len(self.history)))
         known = {worker: failure for worker, failure in self.shut_out.items() if worker in asked}
@@ -217,13 +279,16 @@ class Loop:
         exchange = self.setup.ask_everyone("check", task)
         exchange, replies = self._carry(exchange)
         answers = of_kind(replies, GradientReply)
-        norm = math.inf
+        decrement = math.inf
         if len(answers) == self.setup.n_workers:
-            norm = float(np.linalg.norm(mean_gradient(answers, self.setup.weights, self.setup.n_features)))
+            gradient = mean_gradient(answers, self.setup.weights, self.setup.n_features)
+            size = size_of(mean_loss(answers, self.setup.weights), getattr(self.state, "largest", 0.0))
+            decrement = relative_decrement(getattr(self.state, "metric", None), gradient, size)
+        self.told = replace(self.told, decrement=decrement)
         self._record(exchange, replies, self.w, time.perf_counter() - begun)
         if len(replies.absent) == len(replies.failures):  # else somebody is expected back: ask again
             self.failed_check, self.estimate = self.estimate, math.inf
-        return "converged" if norm <= self.setup.tol else None
+        return "converged" if decrement <= self.setup.tol else None
 
     def quorum_notes(self, status: Status) -> tuple[str, ...]:
         """Of a run that lost its quorum: who was lost, and why."""
@@ -283,6 +348,7 @@ class Loop:
             objective=objective,
             gap=objective - reference.objective if comparable and reference is not None else math.nan,
             grad_norm=grad_norm,
+            decrement=self.told.decrement,
             step_norm=_norm(w - self.w),
             model_norm=_norm(w),
             distance=_norm(w - reference.w) if comparable and reference is not None else math.nan,
@@ -314,6 +380,18 @@ class Loop:
         asked[who_was_asked(exchange.tasks)] = SILENT
         asked[who_answered(replies)] = ANSWERED
         trace.note(number, asked, trained, *bytes_each(exchange, replies, count), taken)
+
+
+def moved_run(run: Run, centre: Array | None, *, start_moves: bool = True) -> Run:
+    """The run on moved columns: its problem, its start unless it is one of moved columns, and what it is compared with."""
+    if centre is None or not run.moments:
+        return run
+    layout, reference = run.problem.layout, run.reference
+    if reference is not None:
+        reference = replace(reference, w=to_moved(reference.w, layout, centre))
+    w0 = to_moved(run.setup.w0, layout, centre) if start_moves else run.setup.w0
+    problem = run.problem.moved_by(centre)
+    return replace(run, problem=problem, setup=replace(run.setup, w0=w0), reference=reference)
 
 
 def settings_of(run: Run, engine: Engine) -> dict[str, Any]:

@@ -99,6 +99,10 @@ class Logistic:
         out: Array = expit(z) * expit(-z)
         return out
 
+    def null_margins(self, targets: Array) -> Array:
+        """log p / (1 - p)."""
+        return np.asarray(np.log(targets) - np.log1p(-targets))
+
     def exp_value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
         """1 + t, whose logarithm is the loss, and -s t / (1 + t), both from one exponential, t = exp(-s z)."""
         first = np.multiply(y, -2.0)
@@ -135,6 +139,10 @@ class SquaredError:
     def second(self, y: Array, z: Array) -> Array:
         return np.ones_like(z)
 
+    def null_margins(self, targets: Array) -> Array:
+        """The mean."""
+        return targets
+
     def check_targets(self, y: Array) -> None:
         """Any finite target will do."""
 
@@ -161,6 +169,10 @@ class Poisson:
 
     def second(self, y: Array, z: Array) -> Array:
         return _exp(z)
+
+    def null_margins(self, targets: Array) -> Array:
+        """The logarithm of the mean."""
+        return np.asarray(np.log(targets))
 
     def check_targets(self, y: Array) -> None:
         wrong = np.flatnonzero(y < 0)
@@ -243,6 +255,11 @@ class Multinomial:
             for m in range(k + 1, self.n_outputs):
                 yield k, m, -p[:, k] * p[:, m]
 
+    def null_margins(self, targets: Array) -> Array:
+        """The logarithms of the shares, moved to sum to zero."""
+        logs = np.log(targets)
+        return np.asarray(logs - logs.mean())
+
     def second(self, y: Array, z: Array) -> Array:
         """The whole matrix of every row, (rows, classes, classes)."""
         out = np.empty((*z.shape, self.n_outputs))
@@ -299,6 +316,17 @@ def target_of(loss: str | Loss) -> Literal["binary", "classes", "real"]:
 def outputs_of(loss: Loss) -> int:
     """How many margins a row has: one, or as many as the loss says (`n_outputs`)."""
     return int(getattr(loss, "n_outputs", 1))
+
+
+def null_margins(loss: Loss, targets: Array) -> Array:
+    """The intercepts of the model without features, from the mean target or the share of each class; zeros if unknown.
+
+    A loss says so itself, where it can, in a method of the same name.
+    """
+    own = getattr(loss, "null_margins", None)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        margins = np.zeros(outputs_of(loss)) if own is None else np.asarray(own(targets), dtype=float)
+    return margins if np.isfinite(margins).all() else np.zeros(outputs_of(loss))
 
 
 def second_blocks(loss: Any, y: Array, z: Array) -> Iterator[tuple[int, int, Array]]:

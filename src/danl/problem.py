@@ -14,13 +14,16 @@ With W_i the total weight of worker i's rows (m_i of them, each of weight 1 unle
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from danl.batch import Batch
+from danl.centring import moved
 from danl.data.partition import Shard
 from danl.data.reference import ShardFacts, ShardReference, facts_of
 from danl.errors import InputError, bad_argument
@@ -37,6 +40,8 @@ class Terms:
     alpha: float | None
     weighting: str
     intercept: bool
+    centre: Array | None = None
+    """What columns are moved by, where the rows are (`danl.centring`); the model is then the one for moved columns."""
 
     @property
     def facts(self) -> tuple[ShardFacts, ...]:
@@ -105,13 +110,28 @@ class Terms:
         return self._local(shard, self.penalty(facts_of(shard, self.loss.binary)))
 
     def _local(self, shard: Shard, penalty: float) -> LocalObjective:
-        return LocalObjective(shard.X, shard.y, shard.weights, self.loss, penalty, self.intercept)
+        X = shard.X if self.centre is None else moved(shard.X, self.centre)
+        return LocalObjective(X, shard.y, shard.weights, self.loss, penalty, self.intercept)
+
+    def moved_by(self, centre: Array | None) -> Self:
+        """The same problem with columns moved."""
+        if centre is None:
+            return self
+        if not self.intercept:
+            raise InputError("centre: columns can be moved only where there is an intercept to make up for it")
+        made = copy.copy(self)
+        for made_of_rows in ("locals", "batch"):
+            made.__dict__.pop(made_of_rows, None)
+        made.centre = centre
+        return made
 
     def without_rows(self) -> RemoteProblem:
         """The same terms, and neither shards nor what is known of them: what a worker is told."""
-        return RemoteProblem(
+        terms = RemoteProblem(
             loss=self.loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting, intercept=self.intercept
         )
+        terms.centre = self.centre
+        return terms
 
     def _written(self) -> str:
         penalty = f"alpha={self.alpha}" if self.alpha is not None else f"l2={self.l2}"

@@ -52,11 +52,14 @@ class Result:
     """What a method computed beside the model."""
     settings: dict[str, Any] = field(default_factory=dict)
     """What the run was asked to do, in words and numbers."""
+    centre: Array | None = None
+    """What columns were moved by inside, where their means are large; the model is that of the columns as they were."""
 
     @property
     def n_rounds(self) -> int:
-        """Exchanges after the first one (the paper's T)."""
-        return max(len(self.history) - 1, 0)
+        """Exchanges after the first one (the paper's T); one for the means of the columns is not among them."""
+        asked = len(self.history) > 0 and self.history[0].kind == "moments"
+        return max(len(self.history) - 1 - asked, 0)
 
     @property
     def objective(self) -> float:

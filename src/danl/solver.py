@@ -113,6 +113,7 @@ def solve(
         mark = "" if checkpoints is None else fingerprint(run, w0)
         taken = None if resume is None else take_up(resume, mark)
         start = None if taken is None else taken.start
+        run = replace(run, moments=problem.intercept and problem.centre is None and not isinstance(method, Information))
         if taken is not None:
             for reason in taken.passed_over:
                 warn(f"checkpoint passed over, {reason}")
@@ -122,7 +123,9 @@ def solve(
             if start.status not in ("max_rounds", "converged"):
                 return replace(start, start=start)
             w0 = start.w
-        run = replace(run, setup=replace(run.setup, w0=_start_model(w0, problem.n_coefficients)))
+        at_null = w0 is None and start is None
+        setup = replace(run.setup, w0=_start_model(w0, problem.n_coefficients))
+        run = replace(run, setup=setup, start_at_null=at_null)
         keeper = None if checkpoints is None else Keeper(checkpoints, mark, run.setup.w0, start)
         carried = None if taken is None else taken.carried
         if trace is not None:
@@ -238,7 +241,8 @@ def _start(run: Run, method: AnyMethod, engine: Engine) -> Result:
     """The run that makes w0; it ends by its own rounds, however few the run after it may have."""
     setting = replace(run.setup.setting, max_rounds=START_ROUNDS)
     setup = replace(run.setup, tol=0.0, setting=setting)
-    return go_through(replace(run, method=method, reference=None, setup=setup), engine, callback=None)
+    run = replace(run, method=method, reference=None, setup=setup, start_at_null=True)
+    return go_through(run, engine, callback=None)
 
 
 def _start_method(w0: str | AnyMethod) -> AnyMethod:

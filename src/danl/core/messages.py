@@ -109,7 +109,16 @@ class SmoothnessTask:
     exchange: int
 
 
-Task = HessianTask | CurvatureTask | GradientTask | LossTask | LocalStepsTask | ScoresTask | SmoothnessTask
+@dataclass(frozen=True)
+class MomentsTask:
+    """Send the means of the columns, of their squares and of the target: for the intercept (`danl.centring`)."""
+
+    exchange: int
+
+
+ModelTask = HessianTask | CurvatureTask | GradientTask | LossTask | LocalStepsTask | ScoresTask
+"""What is asked about a model."""
+Task = ModelTask | SmoothnessTask | MomentsTask
 
 
 # Replies: from one worker to the server.
@@ -188,7 +197,20 @@ class SmoothnessReply:
     smoothness: float
 
 
-Reply = HessianReply | CurvatureReply | GradientReply | LossReply | ModelReply | ScoresReply | SmoothnessReply
+@dataclass(frozen=True)
+class MomentsReply:
+    """Means over the worker's rows: of every column, of its square, and of the target, or the share of each class."""
+
+    worker: int
+    exchange: int
+    means: Array
+    squares: Array
+    targets: Array
+
+
+DataReply = ScoresReply | SmoothnessReply | MomentsReply
+"""Replies without a loss."""
+Reply = HessianReply | CurvatureReply | GradientReply | LossReply | ModelReply | DataReply
 
 
 @dataclass(frozen=True)
@@ -272,7 +294,7 @@ def payload_bytes(message: Task | Reply) -> int:
             return w.nbytes
         case GradientTask(w=w, mask=mask):
             return w.nbytes + mask_bytes(mask)
-        case SmoothnessTask():
+        case SmoothnessTask() | MomentsTask():
             return 0
         case HessianReply(gradient=gradient):  # the same where its Hessian was added up on the way
             return gradient.nbytes + 8 * packed_size(gradient.size) + 8
@@ -284,6 +306,8 @@ def payload_bytes(message: Task | Reply) -> int:
             return w.nbytes + 8
         case ScoresReply(packed_scores=packed):
             return packed.nbytes
+        case MomentsReply(means=means, squares=squares, targets=targets):
+            return means.nbytes + squares.nbytes + targets.nbytes
         case LossReply() | SmoothnessReply():
             return 8
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from danl.core.messages import Array, Failure, HessianReply, Reply, SmoothnessTask, Task
+from danl.core.messages import Array, Failure, HessianReply, ModelTask, Reply, Task
 from danl.core.wire import decode, encode, most_bytes
 from danl.core.worker import Worker
 from danl.data.partition import Shard
@@ -86,7 +86,7 @@ class Site:
                 return None
             task = decode(data, most_bytes=self.longest)
             assert isinstance(task, Task)
-            if w is not None and not isinstance(task, SmoothnessTask):
+            if w is not None and isinstance(task, ModelTask):
                 task = replace(task, w=w)
             return self.worker.answer(task)
         except InputError:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from danl.core.border import HUGE
-from danl.core.messages import Exchange, Failure, HessianReply, HessianTask, Replies, Reply, SmoothnessTask, Task
+from danl.core.messages import Exchange, Failure, HessianReply, HessianTask, ModelTask, Replies, Reply, Task
 from danl.core.wire import WireError, decode, encode, most_bytes
 from danl.data.reference import ShardFacts, ShardReference
 from danl.engines.ray_calls import Calls, Place, first_line, late_ones
@@ -275,7 +275,7 @@ class Ray:
         leaves = {}
         for who, reply in replies.received.items():
             task = exchange.tasks[who]
-            if who in hessians and isinstance(reply, HessianReply) and not isinstance(task, SmoothnessTask):
+            if who in hessians and isinstance(reply, HessianReply) and isinstance(task, ModelTask):
                 blown_up = not np.all(np.abs(task.w) <= HUGE)
                 excused = blown_up or (self._overflows and reply.loss == math.inf)
                 leaves[who] = Leaf(who, self._penalties[who] * self._penalised, excused, blown_up, hessians[who])
@@ -296,7 +296,7 @@ class _Outbox:
         return self._packed[id(task)]
 
     def _pack(self, task: Task) -> tuple[bytes, Any]:
-        if isinstance(task, SmoothnessTask) or task.w.nbytes <= INLINE:
+        if not isinstance(task, ModelTask) or task.w.nbytes <= INLINE:
             return encode(task), None
         import ray
 

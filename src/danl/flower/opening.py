@@ -36,6 +36,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "regions": lambda value: isinstance(value, list),
     "policy": lambda value: value is None or isinstance(value, str),
     "seed": lambda value: _whole(value),
+    "centre": lambda value: value is None or (isinstance(value, list) and all(_number(each) for each in value)),
 }
 
 
@@ -54,6 +55,8 @@ class Opening:
     policy: str | None
     """The spec of a policy that chooses masks at the site."""
     seed: int
+    centre: list[float] | None = None
+    """What columns are moved by (`danl.centring`)."""
 
     @classmethod
     def of(cls, terms: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> Opening:
@@ -68,6 +71,7 @@ class Opening:
             cut(regions),
             spec_of(policy),
             seed,
+            None if terms.centre is None else terms.centre.tolist(),
         )
 
     def to_json(self, worker: int) -> str:
@@ -96,6 +100,10 @@ class Opening:
             loss=self.loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting, intercept=self.intercept
         )
         terms.loss.check_targets(shard.y)
+        if self.centre is not None:
+            if len(self.centre) != shard.X.shape[1]:
+                raise bad_argument("opening.centre", len(self.centre), f"{shard.X.shape[1]} numbers, one a column")
+            terms = terms.moved_by(np.array(self.centre))
         policy = None if self.policy is None else make_policy(self.policy)
         if policy is not None and policy.side != "worker":
             raise bad_argument("opening.policy", self.policy, "one that chooses masks at the site")

@@ -25,6 +25,7 @@ from danl.core.messages import (
     HessianTask,
     LocalStepsTask,
     LossTask,
+    MomentsTask,
     Reply,
     ScoresTask,
     SmoothnessTask,
@@ -45,6 +46,7 @@ TASKS: Mapping[type, str] = {
     LocalStepsTask: "local-steps",
     ScoresTask: "scores",
     SmoothnessTask: "smoothness",
+    MomentsTask: "moments",
 }
 LONGEST_DETAIL = 400
 """Characters of a refusal or an error that are sent."""

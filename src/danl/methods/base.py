@@ -39,6 +39,11 @@ class Setup:
     strong: bool = True  # whether the penalty is on all of w: it is not on an intercept
 
     @property
+    def penalised(self) -> bool:
+        """Whether there is any penalty."""
+        return bool(self.penalties.any())
+
+    @property
     def n_workers(self) -> int:
         """N."""
         return len(self.weights)
@@ -96,12 +101,13 @@ class Turn:
 class Info:
     """What an exchange showed, for the record and for the stopping rule.
 
-    `grad_norm` is the norm of the gradient the method acted on. Where every worker sent all of it for the model at
-    hand, the method itself compares it with `tol`; where it is an estimate from memory, the loop has it checked by
-    the workers before it says "converged".
+    `decrement` is what `tol` is compared with (`danl.methods.ending`). Where every worker sent all of the gradient for
+    the model at hand, the method itself compares; where the gradient is an estimate from memory, `estimated`, the loop
+    has it checked by the workers before it says "converged".
     """
 
-    grad_norm: float = np.nan
+    decrement: float = np.nan
+    estimated: bool = False
     objective: float = np.nan
     """f at the state's model, where the workers told it: for runs that cannot be measured from outside."""
     exact_norm: float = np.nan
