@@ -16,26 +16,6 @@ from tests.flower.federations import same_run, written
 from tests.problems import random_problem
 
 
-class Clock:
-    """Seconds that pass only where somebody waits."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += max(seconds, 1e-3)
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr("danl.flower.engine.time", clock)
-    return clock
-
-
 @pytest.fixture(scope="module")
 def problem():
     return random_problem(alpha=1e-2)
