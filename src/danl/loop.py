@@ -46,6 +46,7 @@ from danl.run import Run, after_moments, moved_run
 from danl.separation import separation_bound
 from danl.trace import ANSWERED, SILENT, Trace
 from danl.warn import warn
+from danl.words import listed
 
 UNCOVERED_ROUNDS = 50
 """Warn when a region was in nobody's mask for this many masked rounds in a row."""
@@ -57,6 +58,8 @@ NOBODY_TRAINED = (
     "nobody trained any region in {rounds} masked round(s): all progress came from exchanges that ask everyone for "
     "everything; use a policy that covers the regions, such as coverage:psi=1"
 )
+NAMED = 20
+"""How many workers, or reasons, the note on a lost quorum names one by one."""
 CHECK_AGAIN = 0.1
 """After a check that failed, wait until the estimate has fallen to this share before asking the workers again."""
 
@@ -98,7 +101,7 @@ def go_through(
         history=loop.history,
         method=run.method.name,
         failures=tuple(loop.failures),
-        notes=(*loop.shut_out_notes, *getattr(loop.state, "notes", ()), *remarks),
+        notes=(*loop.shut_out_notes, *getattr(loop.state, "notes", ()), *loop.quorum_notes(status), *remarks),
         dropped=loop.dropped,
         products=dict(getattr(loop.state, "products", {})),
         settings=settings_of(run, engine) | {"w0": from_moved(loop.setup.w0, layout, centre).tolist()},
@@ -117,7 +120,8 @@ class Loop:
         self.failures: list[Failure] = []
         self.failed = 0  # workers that were asked in the newest exchange and did not answer
         self.dropped = 0
-        self.shut_out: dict[int, Failure] = {}  # workers that refused, or whose reply was invalid
+        self.lost: tuple[int, ...] = ()  # workers without whom the newest exchange had no quorum, if it had none
+        self.shut_out: dict[int, Failure] = {}  # workers that refused, died for good, or whose reply was invalid
         self.shut_out_notes: list[str] = []
         self.carried: dict[str, Any] = {}  # of the newest exchange that was recorded
         self.uncovered = (0,) * run.setup.regions.n_regions  # masked rounds each region was left out of, to today
@@ -204,7 +208,8 @@ class Loop:
         self.state, self.w, self.record = carried["state"], carried["w"], carried["record"]
         self.pruning_error, self.uncovered = carried["pruning_error"], tuple(int(n) for n in carried["uncovered"])
         self.history, self.failures = carried["history"], list(carried["failures"])
-        self.dropped, self.shut_out = carried["dropped"], dict(carried["shut_out"])
+        self.dropped = carried["dropped"]  # and who was dead for good may be here again: other processes
+        self.shut_out = {who: each for who, each in carried["shut_out"].items() if each.kind != "gone"}
         self.shut_out_notes = list(carried["shut_out_notes"])
         self.estimate, self.failed_check = carried["estimate"], carried["failed_check"]
         self.ceiling, self.rounds_without_training = carried["ceiling"], carried["rounds_without_training"]
@@ -219,6 +224,7 @@ class Loop:
         elapsed = time.perf_counter() - begun
         self.state, self.told = state, info
         self.estimate = info.decrement if info.estimated else math.inf
+        self.lost = info.lost or tuple(sorted(replies.absent))
         finite = bool(np.isfinite(state.w).all())
         row = self._record(exchange, replies, state.w if finite else self.w, elapsed)
         if not finite or (self.run.monitor and not row.objective <= BLOWN_UP * self.ceiling):  # nan is not <=
@@ -263,8 +269,16 @@ class Loop:
             decrement = relative_decrement(getattr(self.state, "metric", None), gradient, size)
         self.told = replace(self.told, decrement=decrement)
         self._record(exchange, replies, self.w, time.perf_counter() - begun)
-        self.failed_check, self.estimate = self.estimate, math.inf
+        if len(replies.absent) == len(replies.failures):  # else somebody is expected back: ask again
+            self.failed_check, self.estimate = self.estimate, math.inf
         return "converged" if decrement <= self.setup.tol else None
+
+    def quorum_notes(self, status: Status) -> tuple[str, ...]:
+        """Of a run that lost its quorum: who was lost, and why."""
+        if status != "quorum_lost":
+            return ()
+        newest = {failure.worker: failure for failure in (*self.failures, *self.shut_out.values())}
+        return (_quorum_note([newest[who] for who in self.lost if who in newest], len(self.history) - 1),)
 
     def _measure(self, w: Array, weights: Array) -> tuple[float, float]:
         """Objective and gradient norm at w; a model that did not move is not measured again.
@@ -410,5 +424,14 @@ def _without(tasks: Mapping[int, Task], shut_out: Mapping[int, Failure]) -> Mapp
 
 
 def _shut_out_note(failure: Failure, exchange: int) -> str:
-    what = "refused" if failure.kind == "refused" else "was quarantined"
+    what = {"refused": "refused", "gone": "died for good"}.get(failure.kind, "was quarantined")
     return f"worker {failure.worker} {what} in exchange {exchange}: {failure.detail}"
+
+
+def _quorum_note(lost: Sequence[Failure], exchange: int) -> str:
+    """Who was lost and why, in one line; those that failed alike together."""
+    alike: dict[str, list[int]] = {}
+    for failure in lost:
+        alike.setdefault(": ".join(filter(None, (failure.kind, failure.detail))), []).append(failure.worker)
+    told = [f"{'worker' if len(who) == 1 else 'workers'} {listed(who, NAMED)} ({why})" for why, who in alike.items()]
+    return f"quorum lost in exchange {exchange}, without {listed(told, NAMED) if told else 'a failure'}"

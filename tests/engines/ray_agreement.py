@@ -153,9 +153,10 @@ def test_rows_that_cannot_be_read(tmp_path):
 
 
 def test_rows_that_take_too_long():
-    def slow():
-        time.sleep(60)
+    def never():
+        while True:
+            time.sleep(1)
 
-    problem = danl.RemoteProblem([danl.ShardReference(load=slow)])
-    with pytest.raises(InputError, match="start_timeout=1: workers 0 were not ready by then"):
-        danl.solve(problem, engine=Ray(start_timeout=1))
+    problem = danl.RemoteProblem([danl.ShardReference(load=never)])
+    with pytest.raises(InputError, match=r"start_timeout=0.2: workers 0 were not ready by then"):
+        danl.solve(problem, engine=Ray(start_timeout=0.2))

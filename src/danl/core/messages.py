@@ -20,8 +20,9 @@ Mask = NDArray[np.bool_]
 CurvatureKind = Literal["full", "block", "lowrank", "diag"]
 Dtype = Literal["float64", "float32"]
 Submodel = Literal["pruned", "full"]
-FailureKind = Literal["timeout", "died", "refused", "invalid", "error"]
-FOR_GOOD = ("refused", "invalid")
+FailureKind = Literal["timeout", "died", "restarting", "gone", "refused", "invalid", "error"]
+"""No reply by the deadline; dead, or not back in time; down and expected back; dead for good; the rest by itself."""
+FOR_GOOD = ("refused", "invalid", "gone")
 """Failures after which a worker is not asked again in this run: it will not answer, or its answers are no good."""
 
 
@@ -256,6 +257,13 @@ class Replies:
     """Replies that came late, twice, for another exchange or from nobody that was asked."""
     add_up: Callable[[Mapping[int, float]], HessianSum] | None = None
     hessian: HessianSum | None = None
+
+    @property
+    def absent(self) -> Mapping[int, Failure]:
+        """Failures that count as absences: not those of workers that the engine expects back and still waits for."""
+        if not any(failure.kind == "restarting" for failure in self.failures.values()):
+            return self.failures
+        return {worker: failure for worker, failure in self.failures.items() if failure.kind != "restarting"}
 
 
 def packed_size(d: int) -> int:

@@ -49,6 +49,10 @@ class Site:
         except Exception as error:  # told when somebody asks: an actor that raises here is only "dead"
             self.trouble = error
 
+    def ready(self) -> bool:
+        """Says that it has begun: for who waits until it is back."""
+        return True
+
     def facts(self, binary: bool, shard: Shard | None) -> ShardFacts:
         """What the server may know of the rows."""
         if self.trouble is not None:

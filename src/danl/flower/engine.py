@@ -3,6 +3,11 @@
 Every exchange is a push and pulls until all have answered or the deadline has passed. Messages live as long as their
 deadline, so that a site that was away does not come back to a heap of old tasks. A reply is taken if it answers a
 message of this exchange, from the node that was asked, once; others are dropped and counted.
+
+A site that is offline (its SuperNode is restarted, or its line is down) is not absent yet. Flower says so at once, each
+time; so it is asked again within the exchange, for `wait` seconds from when it was first seen to be offline, as at the
+start. If the deadline comes first, its failure is "restarting", which counts as no absence; after `wait` seconds it is
+"died", and nobody waits for it any more until it answers.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -28,7 +33,11 @@ from danl.problem import RemoteProblem, Terms
 from danl.regions import Regions
 from danl.warn import warn
 
-DIED = (5, 8)
+OFFLINE = 5
+"""Flower's error code for a node that is not there."""
+AGAIN = 3.0
+"""Seconds between two messages to a site that is offline."""
+DIED = (OFFLINE, 8)
 """Flower's error codes for a node that is gone and for a ClientApp whose process crashed."""
 EXPIRED = (3, 4)
 """Flower's error codes for a message or a reply that is no longer there."""
@@ -48,7 +57,7 @@ class GridEngine:
     deadline : float
         Seconds an exchange may take; who has not answered by then is left out of it.
     wait : float
-        Seconds to wait for the sites at the start.
+        Seconds to wait for the sites at the start, and for one that is offline later.
     poll : float
         Seconds between two looks for replies.
 
@@ -70,6 +79,7 @@ class GridEngine:
         self._opening: Opening | None = None
         self._most_bytes = FAILURE_ROOM
         self._late: set[str] = set()  # messages that were given up and may yet be answered
+        self._offline: dict[int, float] = {}  # nodes that are not there, and since when
 
     def __repr__(self) -> str:
         return f"GridEngine(sites={self._names or self._sites}, deadline={self._deadline:g})"
@@ -136,17 +146,15 @@ class GridEngine:
         """Send the tasks, collect what comes by the deadline."""
         assert self._opening is not None, "the engine has not been opened"
         seconds = self._deadline if deadline is None else deadline
-        messages = {}
-        for worker, task in exchange.tasks.items():
-            content = ConfigRecord({MESSAGE: encode(task), OPENING: self._opening.to_json(worker)})
-            messages[self._nodes[worker]] = Message(
-                RecordDict({RECORD: content}),
-                self._nodes[worker],
-                message_type(type(task)),
-                ttl=max(seconds, 1.0),
-                group_id=str(task.exchange),
-            )
-        answers, dropped = self._ask(messages, seconds)
+        opening, workers = self._opening, {self._nodes[worker]: worker for worker in exchange.tasks}
+
+        def message(node: int, seconds: float) -> Any:
+            task = exchange.tasks[workers[node]]
+            content = ConfigRecord({MESSAGE: encode(task), OPENING: opening.to_json(workers[node])})
+            kind, group = message_type(type(task)), str(task.exchange)
+            return Message(RecordDict({RECORD: content}), node, kind, ttl=max(seconds, 1.0), group_id=group)
+
+        answers, dropped = self._ask({node: message(node, seconds) for node in workers}, seconds, message)
         received: dict[int, Reply] = {}
         failures: dict[int, Failure] = {}
         for worker in exchange.tasks:
@@ -159,18 +167,18 @@ class GridEngine:
 
     def close(self) -> None:
         """Forget the nodes, which are Flower's to stop; the sites' names stay, for the record."""
-        self._nodes, self._opening = [], None
+        self._nodes, self._opening, self._offline = [], None, {}
 
-    def _ask(self, messages: Mapping[int, Any], seconds: float) -> tuple[dict[int, Any], int]:
-        """Replies by node, and how many others were dropped."""
-        end = time.monotonic() + seconds
-        accepted = set(self._grid.push_messages(list(messages.values()))) if messages else set()
-        waiting = {message.metadata.message_id: node for node, message in messages.items()}
-        waiting = {name: node for name, node in waiting.items() if name in accepted}  # else Flower refused it
+    def _ask(
+        self, messages: Mapping[int, Any], seconds: float, again: Callable[[int, float], Any] | None = None
+    ) -> tuple[dict[int, Any], int]:
+        """Replies by node, and how many others were dropped; `again` makes new messages for nodes that are offline."""
+        end, next_time = time.monotonic() + seconds, time.monotonic() + AGAIN
+        waiting = self._pushed(messages)
         answers: dict[int, Any] = {}
         dropped = 0
-        while waiting:
-            for reply in self._grid.pull_messages({*waiting, *self._late}):
+        while True:
+            for reply in self._grid.pull_messages({*waiting, *self._late}) if waiting else ():
                 answered = reply.metadata.reply_to_message_id
                 node = waiting.get(answered)
                 if node is not None and (reply.has_error() or reply.metadata.src_node_id == node):
@@ -179,11 +187,30 @@ class GridEngine:
                 else:
                     dropped += not reply.has_error()
                     self._late.discard(answered)
-            if not waiting or time.monotonic() >= end:
+            now = time.monotonic()
+            answered = set(messages).difference(waiting.values()) if again else set()
+            away = [node for node in answered if self._is_away(node, answers.get(node), now)]
+            if not (waiting or away) or now >= end:
                 break
+            if again is not None and away and now >= next_time:
+                waiting |= self._pushed({node: again(node, end - now) for node in away})
+                next_time = now + AGAIN
             time.sleep(min(self._poll, max(end - time.monotonic(), 0.0)))
         self._late |= set(waiting)
         return answers, dropped
+
+    def _pushed(self, messages: Mapping[int, Any]) -> dict[str, int]:
+        """Send them; the nodes whose message Flower took, by its name."""
+        accepted = set(self._grid.push_messages(list(messages.values()))) if messages else set()
+        sent = {message.metadata.message_id: node for node, message in messages.items()}
+        return {name: node for name, node in sent.items() if name in accepted}
+
+    def _is_away(self, node: int, answer: Any, now: float) -> bool:
+        """Whether a node that was asked is offline, and to be asked again."""
+        if answer is not None and not (answer.has_error() and answer.error.code == OFFLINE):
+            self._offline.pop(node, None)
+            return False
+        return now < self._offline.setdefault(node, now) + self._wait
 
     def _heard(self, worker: int, answer: Any, seconds: float) -> Reply | Failure:
         """A worker's reply, or what became of it."""
@@ -191,6 +218,12 @@ class GridEngine:
         def failure(kind: FailureKind, detail: str) -> Failure:
             return Failure(worker, kind, f"site {self._names[worker]}: {detail}"[: 2 * LONGEST_DETAIL])
 
+        since = self._offline.get(self._nodes[worker])
+        if since is not None:
+            away = time.monotonic() - since
+            if away < self._wait:
+                return failure("restarting", f"offline for {away:.0f} s, expected back")
+            return failure("died", f"offline, and not back within {self._wait:g} s")
         if answer is None:
             return failure("timeout", f"no answer within {seconds:g} s")
         if answer.has_error():

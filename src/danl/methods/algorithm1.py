@@ -27,7 +27,7 @@ from danl.core.aggregate import gradients_of, mean_gradient, mean_hessian, of_ki
 from danl.core.curvature import Curvature, project
 from danl.core.memory import Memory
 from danl.core.messages import Array, Exchange, GradientTask, HessianReply, Replies
-from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.curvature_task import whole_hessian_task, widened
 from danl.methods.ending import relative, size_of
 from danl.methods.masking import masked_tasks
@@ -86,7 +86,7 @@ class Algorithm1:
         replies = widened(replies)
         answers = of_kind(replies, HessianReply)
         if len(answers) < setup.n_workers:  # the memory needs a first fragment of everyone
-            return replace(state, status="quorum_lost"), Info()
+            return too_few(state, replies, everyone=True)
         mu = setup.floor(self.options.mu)
         curvature = project(mean_hessian(replies, setup.weights, setup.n_features), mu)
         fragments = gradients_of(answers)

@@ -17,6 +17,7 @@ import numpy as np
 
 from danl.core.messages import Array, Exchange, Replies, Task
 from danl.core.stack import Tasks
+from danl.evolve import evolve
 from danl.policies.base import PlannedPolicy, Setting, WorkerPolicy
 from danl.regions import IntArray, Regions
 
@@ -115,9 +116,20 @@ class Info:
     """|grad f| there, where every worker sent all of it."""
     refused: bool = False
     """Whether the losses that came refused the trial step."""
+    lost: tuple[int, ...] = ()
+    """Where the quorum is lost: workers that are gone. Default: those that were absent from this exchange."""
 
 
 S = TypeVar("S", bound=State)
+
+
+def too_few(state: S, replies: Replies, *, everyone: bool = False) -> tuple[S, Info]:
+    """Too few answered: the same again while some are expected back, else the end; where `everyone` is needed, once
+    somebody is absent.
+    """
+    expected = len(replies.failures) - len(replies.absent)
+    again = expected > 0 and not (everyone and replies.absent)
+    return (state if again else evolve(state, status="quorum_lost")), Info()
 
 
 class Method(Protocol[S]):

@@ -27,7 +27,7 @@ from danl.core.messages import (
     HessianTask,
     Replies,
 )
-from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_learning_rate, check_mu
 from danl.methods.ending import relative, size_of, verdict
 from danl.methods.smoothness import ask_smoothness, learning_rate_from
@@ -101,11 +101,6 @@ def newton_step(
     return descend(state, mean_gradient(answers, setup.weights, setup.n_features), replies, setup, exact=exact)
 
 
-def lost(state: DescentState) -> tuple[DescentState, Info]:
-    """Nobody answered."""
-    return replace(state, status="quorum_lost"), Info()
-
-
 @dataclass(frozen=True)
 class NewtonZero:
     """One Hessian exchange, then full gradients against the fixed curvature.
@@ -146,7 +141,7 @@ class NewtonZero:
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
         if not replies.received:
-            return lost(state)
+            return too_few(state, replies)
         exact = self.batch_size is None and not replies.failures
         if state.metric is None:
             return newton_step(state, replies, setup, self.mu, exact=exact)
@@ -186,7 +181,7 @@ class NewtonUndamped:
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
         if not replies.received:
-            return lost(state)
+            return too_few(state, replies)
         return newton_step(state, replies, setup, self.mu, exact=not replies.failures)
 
 
@@ -225,7 +220,7 @@ class GradientDescent:
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
         if not replies.received:
-            return lost(state)
+            return too_few(state, replies)
         if state.metric is None:
             rate = learning_rate_from(replies, setup, method=self.name)
             return replace(state, metric=rate), Info()

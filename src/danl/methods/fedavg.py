@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from danl.core.aggregate import mean_model, of_kind, reported_size
 from danl.core.messages import Array, Exchange, LocalStepsTask, ModelReply, Replies
-from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_learning_rate, check_whole
 from danl.methods.ending import relative_decrement, size_of
 from danl.methods.smoothness import ask_smoothness, learning_rate_from
@@ -79,7 +79,7 @@ class FedAvg:
 
     def absorb(self, state: FedAvgState, replies: Replies, setup: Setup) -> tuple[FedAvgState, Info]:
         if not replies.received:
-            return replace(state, status="quorum_lost"), Info()
+            return too_few(state, replies)
         if state.learning_rate is None:
             return replace(state, learning_rate=learning_rate_from(replies, setup, method=self.name)), Info()
         w = mean_model(of_kind(replies, ModelReply), setup.weights, setup.n_features)

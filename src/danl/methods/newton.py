@@ -17,7 +17,7 @@ from danl.core.aggregate import mean_gradient, mean_hessian, mean_loss, of_kind
 from danl.core.curvature import Curvature, project
 from danl.core.messages import Array, Exchange, HessianReply, HessianTask, LossReply, LossTask, Replies
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
-from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_mu
 from danl.methods.ending import relative, size_of, verdict
 from danl.regions import Regions
@@ -102,7 +102,7 @@ class Newton:
 
     def absorb(self, state: NewtonState, replies: Replies, setup: Setup) -> tuple[NewtonState, Info]:
         if replies.failures:
-            return replace(state, status="quorum_lost"), Info()
+            return too_few(state, replies, everyone=True)
         if state.searching:
             loss = mean_loss(of_kind(replies, LossReply), setup.weights)
             return (replace(state, searching=False), Info()) if state.accepts(loss) else refuse(state)

@@ -17,7 +17,8 @@ Every exchange asks the workers something about a trial model, and every reply t
 
 Workers may be absent. A masked round goes on with the replies there are. The other questions need everyone who is
 alive, so those missing are asked again for the same model; a worker that missed `patience` exchanges in a row counts as
-gone, and the objective is that of the workers that remain, until it is back. Losses are compared over the same workers.
+gone, and the objective is that of the workers that remain, until it is back. A worker that the engine expects back has
+missed nothing. Losses are compared over the same workers.
 """
 
 from __future__ import annotations
@@ -118,7 +119,9 @@ class Safeguarded:
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> tuple[SafeguardedState, Info]:
         after = self._absorb(state, self._read(replies), setup)
         norm = after.exact_norm if after.exact_norm != state.exact_norm else np.nan
-        return after, Info(after.decrement, objective=objective_of(after), exact_norm=norm, refused=after.turned_down)
+        lost = np.flatnonzero(after.missed >= self.options.patience) if after.status == "quorum_lost" else ()
+        info = Info(after.decrement, objective=objective_of(after), exact_norm=norm, refused=after.turned_down)
+        return after, evolve(info, lost=tuple(map(int, lost)))
 
     def _absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
         state = self._heard(state, replies, setup)
@@ -153,7 +156,7 @@ class Safeguarded:
     def _heard(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
         """Count absences; a member that is gone changes the objective, one that is back will do so again."""
         missed = state.missed.copy()
-        missed[list(replies.failures)] += 1
+        missed[list(replies.absent)] += 1
         for worker, failure in replies.failures.items():
             if failure.kind in FOR_GOOD:
                 missed[worker] = max(missed[worker], self.options.patience)
