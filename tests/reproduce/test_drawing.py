@@ -12,7 +12,8 @@ from danl.reproduce import drawing
 from danl.reproduce.curves import View, panels, penalties_view, read_panels, read_runs, views
 from danl.reproduce.drawing import CEILING, GREEK, config_of, draw_all, draw_figure, draw_penalties
 from danl.reproduce.runs import FIGURES, PAPER, Plan
-from danl.reproduce.store import Store, code_digest
+from danl.reproduce.sources import code_digest
+from danl.reproduce.store import Store
 from tests.reproduce.test_curves import OPTIMUM, fill, write_run
 
 PLAN = Plan(data=("a1a",), n_seeds=2, penalties=(PAPER,))
