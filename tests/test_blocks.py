@@ -3,6 +3,7 @@ and what it was measured with."""
 
 import re
 import subprocess
+from itertools import pairwise
 
 import pytest
 from benchmarks import blocks
@@ -20,7 +21,7 @@ def header_rows(text):
     lines = text.splitlines()
     return [
         [cell.strip() for cell in line.strip("| ").split(" | ")]
-        for line, rule in zip(lines, lines[1:], strict=False)
+        for line, rule in pairwise(lines)
         if re.fullmatch(r"\|(?: -+:? \|)+", rule)
     ]
 
