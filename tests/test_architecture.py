@@ -12,7 +12,7 @@ import danl
 SOURCE = Path(danl.__file__).parent
 # From the bottom up; a package may import itself and what stands before it.
 LAYERS = [
-    ["_version", "atomic", "errors", "evolve", "words"],
+    ["_version", "atomic", "errors", "evolve", "floor", "words"],
     ["kernels", "spec"],
     ["data", "objectives", "regions"],
     ["layout"],

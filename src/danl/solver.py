@@ -199,13 +199,7 @@ def _prepare(
     made_method = make_method(method)
     made_regions = problem.layout.regions(regions)
     made_policy = make_policy(policy, profiles)
-    setting = Setting(
-        n_workers=problem.n_workers,
-        region_sizes=made_regions.sizes,
-        rows=problem.rows,
-        shard_bytes=np.array([facts.nbytes for facts in problem.facts]),
-        max_rounds=int(max_rounds),
-    )
+    setting = setting_of(problem, made_regions, made_method, int(max_rounds))
     made_policy.check(setting)
     if profiles is None and isinstance(made_policy, ResourceAware):
         profiles = made_policy.profiles
@@ -233,6 +227,18 @@ def _prepare(
     overflows = math.isinf(problem.loss.second_bound)
     border = Border(made_regions, problem.penalties, problem.layout.penalised, overflows, guards or Guards())
     return Run(problem, made_method, setup, profiles, reference, monitor, border, entries)
+
+
+def setting_of(problem: Problem | RemoteProblem, regions: Regions, method: AnyMethod, max_rounds: int) -> Setting:
+    """What a policy learns of a run before it starts."""
+    return Setting(
+        n_workers=problem.n_workers,
+        region_sizes=regions.sizes,
+        rows=problem.rows,
+        shard_bytes=np.array([facts.nbytes for facts in problem.facts]),
+        max_rounds=max_rounds,
+        pruned=getattr(method, "submodel", "full") == "pruned",
+    )
 
 
 def _start(run: Run, method: AnyMethod, engine: Engine) -> Result:

@@ -24,9 +24,11 @@ from danl.cli.report import NAME
 from danl.data import Dataset
 from danl.errors import InputError
 from danl.figures import plot_histories
-from danl.policies import Setting, make_policy
+from danl.methods import make_method
+from danl.policies import make_policy
 from danl.policies.profile_file import told as profiles_told
 from danl.result import Result
+from danl.solver import setting_of
 from danl.trace import Trace
 
 RUN_FILES = ("history.csv", "config.json", "model.npz", "workers.npz", "figure.png")
@@ -139,9 +141,7 @@ def failures_of(result: Result) -> list[dict[str, Any]]:
 
 def promised(options: Mapping[str, Any], job: Job) -> dict[str, int | None]:
     """What the masks are sure to satisfy; null where nothing is promised."""
-    problem = job.problem
-    memory = np.array([facts.nbytes for facts in problem.facts])
-    setting = Setting(problem.n_workers, job.regions.sizes, problem.rows, memory, options["rounds"])
+    setting = setting_of(job.problem, job.regions, make_method(options["method"]), options["rounds"])
     return asdict(make_policy(options["policy"], job.profiles).promise(setting))
 
 
