@@ -310,7 +310,7 @@ def test_a_planted_pickle_is_never_loaded(good, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     objects = np.empty(1, dtype=object)
     objects[0] = Trap()
-    head = np.frombuffer(json.dumps({"magic": "danl-checkpoint", "version": 1, "digest": ""}).encode(), dtype=np.uint8)
+    head = np.frombuffer(json.dumps({"magic": "danl-checkpoint", "version": 2, "digest": ""}).encode(), dtype=np.uint8)
     planted = [
         pickle.dumps(Trap()),
         npy(objects, allow_pickle=True),

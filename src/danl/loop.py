@@ -72,11 +72,12 @@ def go_through(
     carried: Mapping[str, Any] | None = None,
 ) -> Result:
     """Go through the exchanges on an engine, opened for this run; `carried` is where an earlier process stopped."""
-    policy = run.setup.policy if run.setup.policy.side == "worker" else None
-    engine.open(run.problem, regions=run.setup.regions, policy=policy, seed=run.setup.seed)
     loop = Loop(run, engine)
     if carried is not None:
         loop.restore(carried)
+    if not loop.is_over:  # a run that was at its end asks nobody anything
+        policy = run.setup.policy if run.setup.policy.side == "worker" else None
+        engine.open(run.problem, regions=run.setup.regions, policy=policy, seed=run.setup.seed)
     try:
         status = loop.go(callback, saver)
     except KeyboardInterrupt:
@@ -108,6 +109,7 @@ class Loop:
         self.measured: tuple[Array, Array, float, float] | None = None  # w, weights, objective, gradient norm
         self.history = History()
         self.failures: list[Failure] = []
+        self.ended: Status | None = None  # how the newest exchange ended the run
         self.failed = 0  # workers that were asked in the newest exchange and did not answer
         self.dropped = 0
         self.shut_out: dict[int, Failure] = {}  # workers that refused, or whose reply was invalid
@@ -125,9 +127,11 @@ class Loop:
 
     def go(self, callback: Callable[[Row], bool] | None, saver: Saver | None = None) -> Status:
         """Exchange until there is a status; a callback that returns True ends the run as well."""
-        status: Status | None = None
+        status = self.ended
+        if self.is_over and saver is not None:
+            saver.save(self.carried, last=True)
         while status is None and len(self.history) <= self.setup.setting.max_rounds:
-            status = self._check() if self._check_due() else self._exchange()
+            status = self.ended = self._check() if self._check_due() else self._exchange()
             self.carried = self._carried()
             if saver is not None:
                 last = status is not None or len(self.history) > self.setup.setting.max_rounds
@@ -141,15 +145,25 @@ class Loop:
             return "diverged" if worse else "max_rounds"
         return status
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to ask, before anything was."""
+        return self.ended is not None or len(self.history) > self.setup.setting.max_rounds
+
     def _carried(self) -> dict[str, Any]:
-        """What the run would go on from: plain data, none of it changed in place before the exchange after the next."""
+        """What the run would go on from: plain data, none of it changed in place before the exchange after the next.
+
+        But for what only grows, history and failures: of these it has the first `rows` and `failed_replies`.
+        """
         return {
             "state": self.state,
             "w": self.w,
             "record": self.record,
             "pruning_error": self.pruning_error,
             "rows": len(self.history),
-            "failures": tuple(self.failures),
+            "failed_replies": len(self.failures),
+            "ended": self.ended,
+            "tol": self.setup.tol,
             "dropped": self.dropped,
             "shut_out": dict(self.shut_out),
             "shut_out_notes": tuple(self.shut_out_notes),
@@ -157,6 +171,7 @@ class Loop:
             "estimate": self.estimate,
             "failed_check": self.failed_check,
             "history": self.history,
+            "failures": self.failures,
         }
 
     def restore(self, carried: Mapping[str, Any]) -> None:
@@ -167,6 +182,11 @@ class Loop:
         self.dropped, self.shut_out = carried["dropped"], dict(carried["shut_out"])
         self.shut_out_notes = list(carried["shut_out_notes"])
         self.estimate, self.failed_check = carried["estimate"], carried["failed_check"]
+        self.ended = carried["ended"]
+        if self.ended == "quorum_lost" or (self.ended == "converged" and self.setup.tol < carried["tol"]):
+            self.ended = None  # workers may be back; a smaller tolerance is to be reached yet
+            self.state = replace(self.state, status=None)  # type: ignore[type-var]
+        self.carried = self._carried()
 
     def _exchange(self) -> Status | None:
         """Steps 1 to 5 of the loop."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from danl.policies import Policy, Profile, ResourceAware, Setting, make_policy
 from danl.problem import Problem, RemoteProblem
 from danl.regions import Regions
 from danl.result import Reference, Result
-from danl.resume import Keeper, fingerprint, make_checkpoints, take_up
+from danl.resume import Keeper, fingerprint, held, make_checkpoints, take_up
 from danl.trace import Trace
 from danl.warn import SEPARATED, may_be_separated, refuse_if_too_large, separated, warn
 
@@ -103,18 +104,19 @@ def solve(
     callbacks = Callbacks(callback)
     if trace is not None and (not isinstance(trace, Trace) or len(trace)):
         raise bad_argument("trace", trace, "a new danl.Trace(), without the exchanges of another run")
-    made_engine = make_engine(engine)
+    made_engine, folders = make_engine(engine), ExitStack()
     try:
+        checkpoints = make_checkpoints(checkpoint, resume)
+        folders.enter_context(held(checkpoints, resume))
         if isinstance(problem, RemoteProblem):
             problem, monitor = problem.described(made_engine.connect(problem)), False
         run = _prepare(problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards)
         refuse_if_too_large(run.method, run.setup.regions)
-        checkpoints = make_checkpoints(checkpoint, resume)
         mark = "" if checkpoints is None else fingerprint(run, w0)
         taken = None if resume is None else take_up(resume, mark)
         start = None if taken is None else taken.start
         if taken is not None:
-            for reason in taken.passed_over:
+            for reason in taken.found.passed_over:
                 warn(f"checkpoint passed over, {reason}")
             w0 = taken.w0
         elif w0 is not None and not isinstance(w0, np.ndarray | list | tuple):
@@ -124,6 +126,8 @@ def solve(
             w0 = start.w
         run = replace(run, setup=replace(run.setup, w0=_start_model(w0, problem.n_coefficients)))
         keeper = None if checkpoints is None else Keeper(checkpoints, mark, run.setup.w0, start)
+        if checkpoints is not None and taken is not None:
+            keeper = taken.keeper(checkpoints, mark)
         carried = None if taken is None else taken.carried
         if trace is not None:
             trace.begin(problem.n_workers, run.setup.regions.n_regions)
@@ -135,6 +139,7 @@ def solve(
         callbacks.end(None)
         raise
     finally:
+        folders.close()
         made_engine.close()
     looked = result.status == "interrupted" or bool(result.products)  # a look at a model is no run to one
     if not looked and may_be_separated(problem):
