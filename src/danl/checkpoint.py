@@ -9,7 +9,8 @@ the two, `grown` turns them back, and takes only classes that are named here.
     fingerprint           SHA-256 of what the run is: problem, method, policy, regions, seed (not rounds or tolerance)
 
 What only ever grows, the rows of the history and the replies that did not come, is added to a file beside it
-(`danl.appended`), so that a checkpoint costs the same however long the run is; it says how much of that file is its own.
+(`danl.appended`), so that a checkpoint costs the same however long the run is; it says how much of that file is its
+own.
 
 The newest two are kept: if the newest is torn, the one before it is used. Random draws are functions of the seed and of
 the exchange (`danl.core.streams`), so there are no generator states to keep, and a run that is taken up again takes the

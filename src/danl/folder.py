@@ -23,6 +23,17 @@ TRIED = 65_536
 """Bytes that must find room before a run begins."""
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """What a file system says that knows no locks: there the folder is used without."""
+_handles: set[int] = set()
+"""The locks of this process. A child that is forked lets go of them: they end with this process, not with the child."""
+
+
+def _forget() -> None:
+    while _handles:
+        os.close(_handles.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 @contextmanager
@@ -123,6 +134,7 @@ def _locked(path: Path) -> int:
             if os.path.samestat(os.fstat(handle), path.stat()):
                 os.ftruncate(handle, 0)
                 os.write(handle, f"{os.getpid()} {platform.node()}\n".encode())
+                _handles.add(handle)
                 return handle
         except FileNotFoundError:
             pass
@@ -163,7 +175,10 @@ def _holder(handle: int) -> str:
 
 
 def _let_go(path: Path, handle: int) -> None:
+    if handle not in _handles:
+        return  # in a child
     with suppress(OSError):
         if os.path.samestat(os.fstat(handle), path.stat()):
             path.unlink()  # before the lock is gone: afterwards it may be another's
+    _handles.remove(handle)
     os.close(handle)
