@@ -20,6 +20,7 @@ from danl.loop import Run
 from danl.problem import Problem
 from danl.result import Result
 from danl.warn import warn
+from danl.words import counted
 
 ANOTHER = "give another folder for the checkpoints to come: checkpoint, beside resume"
 
@@ -52,10 +53,10 @@ class Keeper:
             self._write(exchanges, carried)
         except OSError as error:
             if not self.warned:
-                newest = f"the newest is of {self.written} exchanges" if self.written else "there is none yet"
+                there = f"the newest one is of {counted(self.written, 'exchange')}" if self.written else "there is none"
                 warn(
                     f"checkpoint={str(self.checkpoints.folder)!r}: {why_not(self.checkpoints.folder, error)} after "
-                    f"{exchanges} exchanges; the run goes on, and {newest}"
+                    f"{counted(exchanges, 'exchange')}; the run goes on, and {there}"
                 )
             self.warned = True
 
