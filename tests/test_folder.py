@@ -18,7 +18,7 @@ HOLD = """
 import os, sys
 from pathlib import Path
 from danl.folder import claimed
-with claimed(Path(sys.argv[1]), "--out", lock=".lock"):
+with claimed(Path(sys.argv[1]), "--out", lock=sys.argv[3]):
     child = os.fork() if sys.argv[2] == "fork" else 1
     if not child:
         os.write(1, b"child\\n")
@@ -29,9 +29,9 @@ with claimed(Path(sys.argv[1]), "--out", lock=".lock"):
 
 
 @contextmanager
-def holder(folder, fork="alone"):
+def holder(folder, fork="alone", lock=".lock"):
     """Another process that holds a folder, and says so; it ends when its input does."""
-    command = [sys.executable, "-c", HOLD, str(folder), fork]
+    command = [sys.executable, "-c", HOLD, str(folder), fork, lock]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         lines = [process.stdout.readline() for _ in range(2 if fork == "fork" else 1)]
         assert "held\n" in lines

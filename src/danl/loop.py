@@ -184,8 +184,7 @@ class Loop:
         self.estimate, self.failed_check = carried["estimate"], carried["failed_check"]
         self.ended = carried["ended"]
         if self.ended == "quorum_lost" or (self.ended == "converged" and self.setup.tol < carried["tol"]):
-            self.ended = None  # workers may be back; a smaller tolerance is to be reached yet
-            self.state = replace(self.state, status=None)  # type: ignore[type-var]
+            self.ended, self.state = None, _going_on(self.state)
         self.carried = self._carried()
 
     def _exchange(self) -> Status | None:
@@ -357,6 +356,12 @@ def _slowest(taken: Array) -> float:
 
 def _norm(vector: Array) -> float:
     return math.sqrt(vector @ vector)  # at a third of np.linalg.norm's overhead
+
+
+def _going_on(state: Any) -> Any:
+    """A state that had ended, for a run that is to go on: workers may be back, a smaller tolerance is to be reached."""
+    counted = {"missed": np.zeros_like(state.missed)} if hasattr(state, "missed") else {}  # absences in a row
+    return replace(state, status=None, **counted)
 
 
 def _without(tasks: Mapping[int, Task], shut_out: Mapping[int, Failure]) -> Mapping[int, Task]:
