@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from danl.atomic import write_json
 from danl.cli.display import comparison_table, console
-from danl.cli.fit import EXIT, run_report
+from danl.cli.fit import EXIT, NOT_WRITTEN, run_report
 from danl.cli.options import OUTPUT, RUN, Force, Json, Out, ReferenceFlag, RunOptions, option, shares_options
 from danl.cli.output import asked, describe, out_folder, remove_page, say_written, write_run, written
 from danl.errors import InputError, bad_argument
@@ -81,7 +81,8 @@ def compare(
     if out is not None:
         figures = f"the figures to {out / 'comparison.png'} and {out / GALLERY}"
         figures = figures if gallery else f"the figure to {out / 'comparison.png'}"
-        say_written(out, missing, screen, f", {figures}")
+        if not say_written(out, missing, screen, f", {figures}"):
+            return NOT_WRITTEN
     # One method that diverges is a result of the comparison, not a failure of it.
     return EXIT["interrupted"] if reports[-1]["status"] == "interrupted" else 0
 

@@ -26,6 +26,8 @@ from danl.solver import DEFAULT_METHOD
 from danl.trace import Trace
 
 EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130, "stopped": 0}
+NOT_WRITTEN = 2
+"""However the run ended: a file that was asked for is not there."""
 
 METHOD_HELP = (
     "danl, danl-secant, danl-masked, danl-paper, newton-zero, newton, newton-undamped, gd, fedavg; options as "
@@ -82,10 +84,10 @@ def fit(
     with out_folder(out, force=force or resume is not None):
         if on_sites(options.engine):
             connect(loggers, screen)
-            run = fit_on_sites(
+            result, whole = fit_on_sites(
                 options, method, reference=reference, live=live, loggers=loggers, out=out, as_json=as_json
             )
-            return EXIT[run.status]
+            return EXIT[result.status] if whole else NOT_WRITTEN
         folder = checkpoint or resume
         checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
         with held(make_checkpoints(checkpoints, resume), resume):
@@ -139,13 +141,11 @@ def fit(
         screen.print(note, style="yellow")
     if earlier.rows == len(result.history):
         screen.print(nothing_left(result, options.rounds), soft_wrap=True)
+    whole = say_written(out, missing, screen)
     if result.status == "interrupted" and folder is not None:
         screen.print(f"to go on: the same command with --resume {folder}", soft_wrap=True)
-    try:
-        say_written(out, missing, screen)
-    finally:
-        served.stay()
-    return EXIT[result.status]
+    served.stay()
+    return EXIT[result.status] if whole else NOT_WRITTEN
 
 
 def loggers_of(mlflow: str | None, tensorboard: Path | None, name: str) -> list[MLflow | TensorBoard]:

@@ -105,8 +105,11 @@ def fit_on_sites(
     loggers: Sequence[MLflow | TensorBoard],
     out: Path | None,
     as_json: bool,
-) -> Result:
-    """`danl fit --engine flower`: drive a fit on the sites of a SuperLink; show and write what every fit does."""
+) -> tuple[Result, bool]:
+    """`danl fit --engine flower`: drive a fit on the sites of a SuperLink; show and write what every fit does.
+
+    Returns the result, and whether all of its files are written.
+    """
     screen = console()
     config, target = _asked(options, method, reference)
     shared = Path(tempfile.mkdtemp(prefix="danl-fit-"))  # where the ServerApp writes and this process reads
@@ -153,8 +156,7 @@ def fit_on_sites(
     screen.print(summary_table(report, False))
     for note in result.notes:
         screen.print(note, style="yellow", soft_wrap=True, markup=False)
-    say_written(out, missing, screen)
-    return result
+    return result, say_written(out, missing, screen)
 
 
 def _watched(callbacks: list[Any], config: dict[str, Any], shared: Path, target: dict[str, Any]) -> Result:

@@ -84,15 +84,19 @@ def written(out: Path, files: Mapping[str, Callable[[Path], object]]) -> list[st
     return missing
 
 
-def say_written(out: Path | None, missing: Sequence[str], screen: Console, more: str = "") -> None:
-    """The last line of a command with --out: where its files are, or an error that says which are not."""
+def say_written(out: Path | None, missing: Sequence[str], screen: Console, more: str = "") -> bool:
+    """The line of a command with --out that says where its files are, or which are not; whether all of them are."""
     if missing:
-        raise InputError(
-            f"--out={str(out)!r}: not written: {', '.join(missing)}; the result above is whole: make room, or choose "
-            "another folder, and run it again for its files"
+        screen.print(
+            f"error: --out={str(out)!r}: not written: {', '.join(missing)}; the result above is whole: make room, or "
+            "choose another folder, and run it again for its files",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
         )
-    if out is not None:
+    elif out is not None:
         screen.print(f"written to {out}/{more}", soft_wrap=True)
+    return not missing
 
 
 def write_model(path: Path, result: Result, data: Dataset | None) -> None:
