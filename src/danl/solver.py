@@ -86,10 +86,11 @@ def solve(
     guards : Guards, optional
         Limits on what one worker's plausible replies can do; what every reply must satisfy is checked anyway.
     checkpoint : path or Checkpoints, optional
-        Folder for checkpoints, after every exchange or as `danl.Checkpoints(folder, every=k)` says.
+        Folder for checkpoints, after every exchange or as `danl.Checkpoints(folder, every=k)` says; one that holds
+        none, as it is this run's alone. Default: that of `resume`.
     resume : path, optional
         Folder of a run that was interrupted: go on from its newest whole checkpoint. Everything but `max_rounds`, `tol`
-        and the engine must be as it was.
+        and the engine must be as it was. A run that had ended asks nobody anything.
     callback : callable or list of callables, optional
         Called with every new row; True (`danl.STOP`) ends the run with status "stopped". See `danl.callbacks`.
     trace : Trace, optional
