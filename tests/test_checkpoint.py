@@ -180,6 +180,8 @@ def test_other_data_are_another_run(tmp_path):
     [
         ({"resume": "no/such/folder"}, "resume='no/such/folder': must be a folder with checkpoints"),
         ({"checkpoint": 3}, "checkpoint=3: must be a folder, or danl.Checkpoints"),
+        ({"checkpoint": __file__}, r"checkpoint='.*test_checkpoint.py': must be a folder, and '.*.py' is a file; choose"),
+        ({"checkpoint": Path(__file__) / "x"}, r"checkpoint='.*.py/x': must be a folder, and '.*.py' is a file; choose"),
     ],
 )
 def test_wrong_arguments(arguments, message):
@@ -593,6 +595,7 @@ def test_killed_at_random_moments_inside_a_write(tmp_path):
         killed(folder, exchange, share if number % 2 else -max(share, 1e-9))
         again = danl.solve(random_problem(), resume=folder, **SETTINGS)
         assert again.w.tobytes() == whole.w.tobytes()
+        assert not list(folder.glob("*.partial*"))
 
 
 @pytest.mark.timeout(240)

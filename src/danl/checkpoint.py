@@ -123,6 +123,11 @@ class Checkpoints:
         """The file of rows and failures that the checkpoints share."""
         return self.folder / "checkpoint-rows.jsonl"
 
+    def tidy(self) -> None:
+        """Remove what a process left that was killed while it wrote; for whoever alone has the folder."""
+        for partial in self.folder.glob("checkpoint-[0-9]*.partial.npz"):
+            partial.unlink(missing_ok=True)
+
     def write(self, exchange: int, carried: Mapping[str, Any], fingerprint: str) -> Path:
         """Keep what is carried."""
         path = self.path(exchange)

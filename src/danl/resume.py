@@ -22,7 +22,7 @@ from danl.result import Result
 from danl.warn import warn
 from danl.words import counted
 
-ANOTHER = "give another folder for the checkpoints to come: checkpoint, beside resume"
+ANOTHER = "give another folder for the new checkpoints (checkpoint=, --checkpoint)"
 
 
 @dataclass
@@ -134,6 +134,7 @@ def held(checkpoints: Checkpoints | None, resume: str | Path | None) -> Iterator
                 f"checkpoint={str(checkpoints.folder)!r}: holds the checkpoints of a run already ({there[0].name}); "
                 "go on with that run by resuming it from this folder, or choose another folder"
             )
+        checkpoints.tidy()
         yield
 
 
