@@ -180,8 +180,14 @@ def test_other_data_are_another_run(tmp_path):
     [
         ({"resume": "no/such/folder"}, "resume='no/such/folder': must be a folder with checkpoints"),
         ({"checkpoint": 3}, "checkpoint=3: must be a folder, or danl.Checkpoints"),
-        ({"checkpoint": __file__}, r"checkpoint='.*test_checkpoint.py': must be a folder, and '.*.py' is a file; choose"),
-        ({"checkpoint": Path(__file__) / "x"}, r"checkpoint='.*.py/x': must be a folder, and '.*.py' is a file; choose"),
+        (
+            {"checkpoint": __file__},
+            r"checkpoint='.*test_checkpoint.py': must be a folder, and '.*.py' is a file; choose",
+        ),
+        (
+            {"checkpoint": Path(__file__) / "x"},
+            r"checkpoint='.*.py/x': must be a folder, and '.*.py' is a file; choose",
+        ),
     ],
 )
 def test_wrong_arguments(arguments, message):
@@ -603,7 +609,7 @@ def test_killed_while_rows_are_added(tmp_path):
     """Nothing, a part and all of what was to be added: what belongs to no checkpoint is cut off, without a word."""
     whole = danl.solve(random_problem(), **SETTINGS)
     rng = np.random.default_rng(1)
-    for number, share in enumerate((0.0, *rng.random(4), 1.0)):
+    for number, share in enumerate((0.0, *rng.random(2), 1.0)):
         exchange = int(rng.integers(1, len(whole.history) - 1))
         folder = tmp_path / str(number)
         killed(folder, exchange, log_share=float(share))
