@@ -12,8 +12,8 @@ import danl
 SOURCE = Path(danl.__file__).parent
 # From the bottom up; a package may import itself and what stands before it.
 LAYERS = [
-    ["_version", "atomic", "errors", "evolve", "floor", "words"],
-    ["kernels", "spec"],
+    ["_version", "appended", "atomic", "errors", "evolve", "floor", "words"],
+    ["folder", "kernels", "spec"],
     ["data", "objectives", "regions"],
     ["layout"],
     ["centring", "local"],
