@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -92,7 +92,7 @@ def go_through(
         notes=(*loop.shut_out_notes, *getattr(loop.state, "notes", ())),
         dropped=loop.dropped,
         products=dict(getattr(loop.state, "products", {})),
-        settings=settings_of(run, engine),
+        settings=settings_of(run, engine, loop.shut_out),
     )
 
 
@@ -302,7 +302,8 @@ class Loop:
         trace.note(number, asked, trained, *bytes_each(exchange, replies, count), taken)
 
 
-def settings_of(run: Run, engine: Engine) -> dict[str, Any]:
+def settings_of(run: Run, engine: Engine, shut_out: Collection[int] = ()) -> dict[str, Any]:
+    """What was run; the rows of workers that were shut out are none of it."""
     setup, problem = run.setup, run.problem
     names: list[str] = (
         [part.name for part in dataclasses.fields(run.method)] if dataclasses.is_dataclass(run.method) else []
@@ -314,8 +315,9 @@ def settings_of(run: Run, engine: Engine) -> dict[str, Any]:
         "policy": repr(setup.policy),
         "regions": [int(size) for size in setup.regions.sizes],
         "workers": problem.n_workers,
-        "rows": [int(rows) for rows in problem.rows],
+        "rows": [0 if worker in shut_out else int(rows) for worker, rows in enumerate(problem.rows)],
         "features": problem.n_features,
+        "feature_names": None if problem.feature_names is None else list(problem.feature_names),
         "outputs": problem.layout.n_outputs,
         "loss": problem.loss.name,
         "l2": problem.l2,

@@ -28,6 +28,7 @@ import numpy as np
 from danl.core.border import HUGE
 from danl.core.messages import Exchange, Failure, HessianReply, HessianTask, Replies, Reply, SmoothnessTask, Task
 from danl.core.wire import WireError, decode, encode, most_bytes
+from danl.data.place import unreadable
 from danl.data.reference import ShardFacts, ShardReference
 from danl.engines.ray_cluster import enter_cluster, leave_cluster, require_ray
 from danl.errors import InputError, bad_argument
@@ -211,8 +212,10 @@ class Ray:
                 if isinstance(outcome, RayActorError) and (_comes_back(outcome) or place.replacements):
                     self._lost(place, outcome)
                     waiting[place.actor.facts.remote(binary, place.shard)] = place
+                elif isinstance(outcome, Failure):
+                    raise InputError(unreadable(place.index, outcome.detail))
                 elif isinstance(outcome, Exception):
-                    raise _unreadable(place.index, outcome)
+                    raise InputError(unreadable(place.index, _untold(outcome)))
                 else:
                     facts[place.index] = outcome
         return [facts[index] for index in range(len(self._places))]
@@ -297,7 +300,7 @@ class Ray:
         if isinstance(outcome, RayTaskError):
             if isinstance(outcome.cause, InputError):
                 raise outcome.cause from None
-            return Failure(place.index, "error", _first_line(outcome.cause))
+            return Failure(place.index, "error", _untold(outcome) if place.reference else _first_line(outcome.cause))
         if isinstance(outcome, Exception):
             self._lost(place, outcome)
             return Failure(place.index, "died", f"{type(outcome).__name__}: {_first_line(outcome)}")
@@ -380,12 +383,15 @@ def _comes_back(error: Exception) -> bool:
     return isinstance(error, ActorUnavailableError) or not isinstance(error, RayActorError | ActorDiedError)
 
 
-def _unreadable(worker: int, error: Exception) -> InputError:
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, InputError):
-        return InputError(f"shards: worker {worker}: {cause}")
-    what = f"{type(cause or error).__name__}: {_first_line(cause or error)}"
-    return InputError(f"shards: worker {worker} could not read its rows where it runs: {what}")
+def _untold(error: Exception) -> str:
+    """An error that its actor did not tell of: Ray's own in its words, any other by its type, for it may show a row."""
+    from ray.exceptions import RayTaskError
+
+    return (
+        type(error.cause).__name__
+        if isinstance(error, RayTaskError)
+        else f"{type(error).__name__}: {_first_line(error)}"
+    )
 
 
 def _first_line(error: object) -> str:

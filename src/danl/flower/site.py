@@ -31,6 +31,7 @@ from danl.core.messages import (
     Task,
 )
 from danl.core.wire import WireError, decode, encode, most_bytes
+from danl.data.place import place_of
 from danl.data.reference import ShardReference, facts_of
 from danl.errors import InputError, bad_argument
 from danl.flower.opening import Opening
@@ -141,7 +142,8 @@ class Site:
         shard = self.reference.read()
         made = make_loss(loss)
         made.check_targets(shard.y)
-        return json.dumps({"site": self.name, "facts": dataclasses.asdict(facts_of(shard, made.binary))})
+        facts = dataclasses.replace(facts_of(shard, made.binary), site=self.name)
+        return json.dumps({"site": self.name, "facts": dataclasses.asdict(facts)})
 
     def answer(self, task: object, opening: object) -> bytes:
         """The reply to a task as bytes: what it asks for, a refusal, or an error; it never raises."""
@@ -152,10 +154,10 @@ class Site:
             return encode(self._answer(task, terms))
         except RefusedError as refusal:
             return self._failed(worker, "refused", str(refusal))
-        except (InputError, WireError) as error:
+        except WireError as error:  # of the task, which came from the server
             return self._failed(worker, "error", str(error))
         except Exception as error:
-            return self._failed(worker, "error", f"{type(error).__name__}: {error}")
+            return self._failed(worker, "error", place_of(error))
 
     def _answer(self, data: object, terms: Opening) -> Reply:
         shard = self.reference.read()

@@ -26,7 +26,8 @@ def write_sites(
     for number, shard in enumerate(shards):
         name = f"site-{number:0{width}d}"
         configs.append(
-            {"name": name, "target": "binary" if binary else "real"} | _write(shard, folder / name, feature_names)
+            {"name": name, "target": "binary" if binary else "real"}
+            | _write(shard, folder / name, feature_names or shard.feature_names)
         )
     return configs
 
