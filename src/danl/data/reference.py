@@ -91,7 +91,7 @@ class ShardReference:
             raise bad_argument("target", self.target, "'binary' or 'real'")
 
     def read(self) -> Shard:
-        """The rows; called where the worker runs. What it raises may show a row: `danl.data.place` is for the others."""
+        """The rows; called where the worker runs. Errors may show a row: `danl.data.place` is for others."""
         if self.load is not None:
             loaded = self.load()
             if isinstance(loaded, Shard):
@@ -115,8 +115,15 @@ class ShardReference:
             )
         try:
             y = self._coded(table.y) if self.target == "binary" else _numbers(table.y)
-            names = {"feature_names": table.feature_names, "target_name": table.target_name}
-            return self._checked(Shard.of(table.X, y, weights=table.weights, name=self.name or source, **names))
+            shard = Shard.of(
+                table.X,
+                y,
+                weights=table.weights,
+                name=self.name or source,
+                feature_names=table.feature_names,
+                target_name=table.target_name,
+            )
+            return self._checked(shard)
         except InputError as error:
             raise InputError(f"{self.path or source}: {error}", place=f"{source}: {place_of(error)}") from error
 
@@ -127,11 +134,7 @@ class ShardReference:
         """
         features, target = list(shard.feature_names or ()), shard.target_name
         names = features if target is None else [*features, target]
-        if (
-            features
-            and counted(sorted(names, key=lambda name: (len(name), name)))
-            and features == sorted(features, key=int)
-        ):
+        if features and counted(sorted(names, key=_by_length)) and features == sorted(features, key=_by_length):
             return replace(shard, feature_names=None, target_name=None)
         found = [position for position, name in enumerate(names, start=1) if is_number(name)]
         if found:
@@ -148,7 +151,8 @@ class ShardReference:
         if self.positive is not None:
             if not textual and not is_number(str(self.positive)):
                 raise InputError(f"positive={self.positive!r}: must be a number, as the targets are")
-            return (labels == (str(self.positive) if textual else float(self.positive))).astype(float)
+            wanted = str(self.positive) if textual else float(self.positive)
+            return np.asarray(labels == wanted, dtype=float)
         found = set(np.unique(labels).tolist())
         if textual or not any(found <= coded for coded in CODED):
             rule = "a site's target must be coded 0 and 1, or -1 and 1, or positive= must say which label is 1"
@@ -156,13 +160,17 @@ class ShardReference:
                 f"the target has the values {sorted(found)[:5]}; {rule}",
                 place=f"the target has {len(found)} values that are not these; {rule}",
             )
-        return (labels > 0).astype(float)
+        return np.asarray(labels > 0, dtype=float)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data; a function cannot be written down."""
         if self.load is not None:
             raise InputError("ShardReference: a function cannot be written down; give a path")
         return {name: value for name, value in asdict(self).items() if name != "load"}
+
+
+def _by_length(name: str) -> tuple[int, str]:
+    return len(name), name
 
 
 def _numbers(labels: NDArray[Any]) -> NDArray[Any]:

@@ -33,7 +33,7 @@ def names_of(X: Any, given: Sequence[str] | None = None) -> Names | None:
         given = columns
     names = tuple(map(str, given))
     _refuse_doubled(names)
-    shape = getattr(X, "shape", ())
+    shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) == 2 and len(names) != shape[1]:
         raise InputError(f"feature_names: must be one for each of the {shape[1]} columns of X, found {len(names)}")
     return names
@@ -118,11 +118,9 @@ def _same_target(columns: Sequence[tuple[Names | None, str | None]], labels: Seq
 
 def _difference(names: Names, expected: Names) -> str:
     """What a site lacks and has too many; empty where it has the same columns in any order."""
-    lacks, extra = [n for n in expected if n not in set(names)], [n for n in names if n not in set(expected)]
-    parts = [
-        f"{what} {_listed([repr(name) for name in some])}" for what, some in (("lacks", lacks), ("has", extra)) if some
-    ]
-    return " and ".join(parts)
+    have, wanted = set(names), set(expected)
+    differ = {"lacks": [n for n in expected if n not in have], "has": [n for n in names if n not in wanted]}
+    return " and ".join(f"{what} {_listed([repr(name) for name in some])}" for what, some in differ.items() if some)
 
 
 def _listed(words: Sequence[str]) -> str:

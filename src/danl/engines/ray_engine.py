@@ -387,11 +387,9 @@ def _untold(error: Exception) -> str:
     """An error that its actor did not tell of: Ray's own in its words, any other by its type, for it may show a row."""
     from ray.exceptions import RayTaskError
 
-    return (
-        type(error.cause).__name__
-        if isinstance(error, RayTaskError)
-        else f"{type(error).__name__}: {_first_line(error)}"
-    )
+    if isinstance(error, RayTaskError):
+        return type(error.cause).__name__
+    return f"{type(error).__name__}: {_first_line(error)}"
 
 
 def _first_line(error: object) -> str:

@@ -35,8 +35,10 @@ def write_result(folder: str | os.PathLike[str], result: Result, *, sites: tuple
         write_result(folder / "start", result.start, sites=sites)
     result.history.to_csv(folder / "history.csv")
     with written_whole(folder / "model.npz") as partial:
-        names = {} if result.feature_names is None else {"feature_names": np.array(result.feature_names)}
-        np.savez(partial, w=result.w, w0=result.w0, **names)
+        arrays: dict[str, Any] = {"w": result.w, "w0": result.w0}
+        if result.feature_names is not None:
+            arrays["feature_names"] = np.array(result.feature_names)
+        np.savez(partial, **arrays)
     told: dict[str, Any] = {
         "status": result.status,
         "method": result.method,
