@@ -22,6 +22,7 @@ import numpy as np
 
 from danl.batch import Batch
 from danl.data.partition import Shard
+from danl.data.place import place_of
 from danl.data.reference import ShardFacts, ShardReference, facts_of
 from danl.data.schema import Names, agreed, in_order, names_of
 from danl.errors import InputError, bad_argument
@@ -106,6 +107,10 @@ class Terms:
     def local(self, shard: Shard) -> LocalObjective:
         """F_i of a shard: what a worker makes of its own rows, their columns in the order that was agreed on."""
         shard = in_order(shard, self._asked_names())
+        try:
+            self.loss.check_targets(shard.y)
+        except InputError as error:
+            raise InputError(f"{shard.name}: {error}", place=f"{shard.name}: {place_of(error)}") from error
         return self._local(shard, self.penalty(facts_of(shard, self.loss.binary)))
 
     def _local(self, shard: Shard, penalty: float) -> LocalObjective:

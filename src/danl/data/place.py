@@ -30,7 +30,7 @@ def place_of(error: BaseException) -> str:
 
 def unreadable(worker: int, told: str) -> str:
     """The error of a run whose worker cannot read its rows."""
-    return f"shards: worker {worker} could not read its rows where it runs: {told}"
+    return f"shards: worker {worker} cannot use its rows where it runs: {told}"
 
 
 def _frames(traceback: TracebackType | None) -> list[tuple[str, int]]:

@@ -156,6 +156,8 @@ class ShardReference:
         found = set(np.unique(labels).tolist())
         if textual or not any(found <= coded for coded in CODED):
             rule = "a site's target must be coded 0 and 1, or -1 and 1, or positive= must say which label is 1"
+            if self.target_column is None:
+                rule += " (without target_column it is the last column of a table)"
             raise InputError(
                 f"the target has the values {sorted(found)[:5]}; {rule}",
                 place=f"the target has {len(found)} values that are not these; {rule}",

@@ -7,8 +7,10 @@ real ones: `dropout` makes every worker miss an exchange with some chance, `away
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,13 +20,14 @@ from danl.core.together import Together
 from danl.core.worker import Worker
 from danl.data.partition import Shard
 from danl.data.place import place_of, unreadable
-from danl.data.reference import ShardFacts, ShardReference, facts_of
+from danl.data.reference import ShardFacts, facts_of
 from danl.data.schema import in_order
 from danl.errors import InputError, bad_argument
 from danl.policies.base import WorkerPolicy
 from danl.problem import Problem, RemoteProblem, Terms
 from danl.regions import Regions
 
+Made = TypeVar("Made")
 AWAY = "away, as the engine was told"
 
 
@@ -69,15 +72,17 @@ class Local:
 
     def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
         """Read the shards in this process."""
-        self._shards = [_read(index, reference) for index, reference in enumerate(problem.shards)]
+        self._shards = [_at_site(index, reference.read) for index, reference in enumerate(problem.shards)]
         return [facts_of(shard, problem.loss.binary) for shard in self._shards]
 
     def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
         """Make a worker of every shard; dropouts are counted anew."""
         self._rng, self._drawn = np.random.default_rng(self._seed), 0
-        if not isinstance(problem, Problem):
+        if isinstance(problem, Problem):
+            here = list(problem.locals)
+        else:
             self._shards = [in_order(shard, problem.feature_names) for shard in self._shards]
-        here = problem.locals if isinstance(problem, Problem) else [problem.local(shard) for shard in self._shards]
+            here = [_at_site(index, partial(problem.local, shard)) for index, shard in enumerate(self._shards)]
         self._workers = [Worker(index, objective, regions, policy, seed) for index, objective in enumerate(here)]
         self._together = Together.of(self._workers, problem) if self._batched else None
 
@@ -132,10 +137,10 @@ class Local:
         return absent
 
 
-def _read(index: int, reference: ShardReference) -> Shard:
-    """The rows of a reference; what cannot be read is told as a site would tell it, by its place."""
+def _at_site(index: int, made: Callable[[], Made]) -> Made:
+    """What a worker makes of a reference; what goes wrong is told as a site would tell it, by its place."""
     try:
-        return reference.read()
+        return made()
     except Exception as error:
         told = place_of(error)
     raise InputError(unreadable(index, told))

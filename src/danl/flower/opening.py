@@ -104,7 +104,6 @@ class Opening:
             intercept=self.intercept,
             feature_names=self.feature_names,
         )
-        terms.loss.check_targets(shard.y)
         policy = None if self.policy is None else make_policy(self.policy)
         if policy is not None and policy.side != "worker":
             raise bad_argument("opening.policy", self.policy, "one that chooses masks at the site")
