@@ -25,10 +25,13 @@ def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
     def facts(message: Message, context: Context) -> Message:
         """Tell the site's name and the facts of its shard."""
         told: dict[str, str | bytes]
+        name = context.node_config.get("name", context.node_id)
         try:
-            told = {FACTS: site_of(context.node_config).facts(record_of(message).get("loss"))}
+            site = site_of(context.node_config)
+            name = site.name
+            told = {FACTS: site.facts(record_of(message).get("loss"))}
         except Exception as error:  # a wrong file or setting: the server is to say which site, and where in the file
-            told = {MESSAGE: failed(context, error)}
+            told = {MESSAGE: failed(name, error)}
         return Message(RecordDict({RECORD: ConfigRecord(told)}), reply_to=message)
 
     def answer(message: Message, context: Context) -> Message:
@@ -37,12 +40,11 @@ def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
         try:
             reply = site_of(context.node_config).answer(asked.get(MESSAGE), asked.get(OPENING))
         except Exception as error:  # a setting: what the site itself meets it answers with
-            reply = failed(context, error)
+            reply = failed(context.node_config.get("name", context.node_id), error)
         return Message(RecordDict({RECORD: ConfigRecord({MESSAGE: reply})}), reply_to=message)
 
-    def failed(context: Context, error: Exception) -> bytes:
+    def failed(name: object, error: Exception) -> bytes:
         """What leaves the site of an error: Flower would send its text."""
-        name = context.node_config.get("name", context.node_id)
         return encode(Failure(0, "error", f"site {name}: {place_of(error)}"[:LONGEST_DETAIL]))
 
     made.query(FACTS)(facts)

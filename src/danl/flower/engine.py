@@ -115,7 +115,7 @@ class GridEngine:
         self._late |= set(asked)
         if len(told) < self._sites:
             why = "; ".join(faults.values()) or "start their SuperNodes, and check their logs"
-            if asked:
+            if asked and not hopeless:
                 why += f"; {len(asked)} did not tell of their data in time"
             within = "" if hopeless else f" within {self._wait:g} s"
             raise InputError(f"sites={self._sites}: found {len(told)}{within}; {why}")
