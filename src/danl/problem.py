@@ -24,7 +24,7 @@ from danl.batch import Batch
 from danl.data.partition import Shard
 from danl.data.place import place_of
 from danl.data.reference import ShardFacts, ShardReference, facts_of
-from danl.data.schema import Names, agreed, in_order, names_of
+from danl.data.schema import Names, agreed, in_order, labelled, listed, names_of
 from danl.errors import InputError, bad_argument
 from danl.layout import Layout
 from danl.local import LocalObjective
@@ -173,7 +173,7 @@ class Problem(Terms):
         if not self.shards:
             raise InputError("shards: must hold at least one shard; make them with danl.partition(X, y, workers=10)")
         columns = [(shard.feature_names, shard.target_name) for shard in self.shards]
-        self.feature_names = agreed(columns, [shard.name for shard in self.shards])
+        self.feature_names = agreed(columns, labelled([shard.name for shard in self.shards]))
         self.shards = tuple(in_order(shard, self.feature_names) for shard in self.shards)
         widths = {int(shard.X.shape[1]) for shard in self.shards}
         if len(widths) > 1:
@@ -295,11 +295,14 @@ class RemoteProblem(Terms):
         if not facts:
             raise InputError("shards: no worker answered; start the workers first, and check their logs")
         columns = [(each.feature_names, each.target_name) for each in facts]
-        names = agreed(columns, [each.site for each in facts], self.feature_names)
-        widths = sorted({each.n_features for each in facts})
+        labels = labelled([each.site for each in facts])
+        names = agreed(columns, labels, self.feature_names)
+        widths: dict[int, str] = {}
+        for each, label in zip(facts, labels, strict=True):
+            widths.setdefault(each.n_features, f"{each.n_features} at {label}")
         if len(widths) > 1:
             raise InputError(
-                f"shards: all must have the same number of features, found {widths}; "
+                f"shards: all must have the same number of features, found {listed(list(widths.values()))}; "
                 "pass n_features when reading the files (it is never guessed per shard)"
             )
         if self.loss.binary and len(facts) == 1 and facts[0].fewest_of_a_class == 0:

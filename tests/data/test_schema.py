@@ -6,7 +6,7 @@ from scipy import sparse
 from tests.sites import NAMES, permuted_files, pooled, rows
 
 import danl
-from danl.data.schema import agreed, in_order
+from danl.data.schema import agreed, in_order, labelled
 from danl.errors import InputError
 
 
@@ -181,11 +181,19 @@ def test_sparse_columns_are_brought_into_order():
     assert in_order(ordered, NAMES) is ordered
 
 
+def test_other_widths_are_refused_by_site(tmp_path):
+    (tmp_path / "a.svm").write_text("0 1:1 2:2\n1 1:2 2:1\n")
+    (tmp_path / "b.svm").write_text("0 1:1 3:2\n1 1:2 2:1\n")
+    references = [danl.ShardReference(path=str(tmp_path / name)) for name in ("a.svm", "b.svm")]
+    with pytest.raises(InputError, match=r"found 2 at worker 0 \(a.svm\), 3 at worker 1 \(b.svm\); pass n_features"):
+        danl.solve(danl.RemoteProblem(references, alpha=1.0))
+
+
 def test_many_differences_are_cut_short():
     many = tuple(f"column-{number}" for number in range(40))
     columns = [(many, "y"), *[((*many[:-1], f"other-{number}"), "y") for number in range(9)]]
     with pytest.raises(InputError, match=r"worker 5 .*; and 4 more sites;") as raised:
-        agreed(columns, [f"site {number}" for number in range(10)])
+        agreed(columns, labelled([f"site {number}" for number in range(10)]))
     assert "worker 6" not in str(raised.value)
     with pytest.raises(InputError, match="and 35 more"):
         agreed([(many, "y"), (("z",), "y")], ["a", "b"])

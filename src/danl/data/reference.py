@@ -150,7 +150,8 @@ class ShardReference:
         textual = labels.dtype.kind == "U"
         if self.positive is not None:
             if not textual and not is_number(str(self.positive)):
-                raise InputError(f"positive={self.positive!r}: must be a number, as the targets are")
+                rule = "must be a number, as the targets are"
+                raise InputError(f"positive={self.positive!r}: {rule}", place=f"positive: {rule}")
             wanted = str(self.positive) if textual else float(self.positive)
             return np.asarray(labels == wanted, dtype=float)
         found = set(np.unique(labels).tolist())

@@ -46,7 +46,7 @@ def name_of(y: Any) -> str | None:
 
 
 def agreed(
-    columns: Sequence[tuple[Names | None, str | None]], sites: Sequence[str], wanted: Names | None = None
+    columns: Sequence[tuple[Names | None, str | None]], labels: Sequence[str], wanted: Names | None = None
 ) -> Names | None:
     """The names of the features in the order all sites use; None where no site has names.
 
@@ -54,21 +54,20 @@ def agreed(
     ----------
     columns
         Of each site: the names of its features, and that of its target; None where it has none.
-    sites
-        What the sites are called.
+    labels
+        What the sites are called (`labelled`).
     wanted
         The features in the order they are asked for; default: those of the first site.
     """
     first = columns[0][0] if wanted is None else wanted
     if all(names is first or names == first for names, _ in columns) and len({target for _, target in columns}) == 1:
         return first
-    labels = [f"worker {number}" + (f" ({site})" if site else "") for number, site in enumerate(sites)]
     without = [label for label, (names, _) in zip(labels, columns, strict=True) if names is None]
     if 0 < len(without) < len(labels) or (without and wanted):
         with_names = [label for label, (names, _) in zip(labels, columns, strict=True) if names is not None]
         raise InputError(
-            f"shards: the columns of {_listed(without)} have no names, and those of "
-            f"{_listed(with_names) if with_names else 'feature_names'} do; give all of them names (CSV and Parquet "
+            f"shards: the columns of {listed(without)} have no names, and those of "
+            f"{listed(with_names) if with_names else 'feature_names'} do; give all of them names (CSV and Parquet "
             "files with a header line, data frames) or none (LIBSVM, arrays), so that they can be matched"
         )
     _same_target(columns, labels)
@@ -120,10 +119,16 @@ def _difference(names: Names, expected: Names) -> str:
     """What a site lacks and has too many; empty where it has the same columns in any order."""
     have, wanted = set(names), set(expected)
     differ = {"lacks": [n for n in expected if n not in have], "has": [n for n in names if n not in wanted]}
-    return " and ".join(f"{what} {_listed([repr(name) for name in some])}" for what, some in differ.items() if some)
+    return " and ".join(f"{what} {listed([repr(name) for name in some])}" for what, some in differ.items() if some)
 
 
-def _listed(words: Sequence[str]) -> str:
+def labelled(sites: Sequence[str]) -> list[str]:
+    """What errors call the sites: the number of each worker, and its name where it has one."""
+    return [f"worker {number}" + (f" ({site})" if site else "") for number, site in enumerate(sites)]
+
+
+def listed(words: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
     more = f" and {len(words) - LISTED} more" if len(words) > LISTED else ""
     return ", ".join(words[:LISTED]) + more
 

@@ -54,7 +54,8 @@ class Site:
 
     def facts(self, binary: bool, shard: Shard | None) -> ShardFacts | Failure:
         """What the server may know of the rows, or the place where they cannot be read."""
-        return Failure(self.index, "error", self.trouble) if self.trouble else facts_of(self._rows(shard), binary)
+        rows = self._rows(shard)
+        return Failure(self.index, "error", self.trouble) if rows is None else facts_of(rows, binary)
 
     def answer(self, number: int, opening: Opening | None, shard: Shard | None, data: bytes, w: Array | None) -> bytes:
         """The reply to a task, both as bytes; a model too large to travel inside the task comes beside it as `w`.
@@ -78,7 +79,10 @@ class Site:
     ) -> Reply | Failure | None:
         try:
             if opening is not None:
-                self._open(number, opening, self._rows(shard))
+                rows = self._rows(shard)
+                if rows is None:
+                    return Failure(self.index, "error", f"its rows cannot be read: {self.trouble}"[:DETAIL])
+                self._open(number, opening, rows)
             if self.worker is None or number != self.number:
                 return None
             task = decode(data, most_bytes=self.longest)
@@ -99,10 +103,8 @@ class Site:
         self.worker = Worker(self.index, opening.terms.local(shard), regions, opening.policy, opening.seed)
         self.number, self.longest = number, most_bytes(regions.n_features, regions.n_regions)
 
-    def _rows(self, shard: Shard | None) -> Shard:
-        """The rows. That a restarted actor cannot read them any more is its failure and nobody's mistake."""
+    def _rows(self, shard: Shard | None) -> Shard | None:
+        """The rows; None where this actor, which may have been restarted, cannot read them (any more)."""
         if self.shard is None:
             self.shard = shard
-        if self.shard is None:
-            raise RuntimeError(f"its rows cannot be read: {self.trouble}")
         return self.shard

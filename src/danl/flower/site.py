@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from danl.core.messages import (
@@ -141,7 +142,11 @@ class Site:
             raise bad_argument("loss", loss, "a name")
         shard = self.reference.read()
         made = make_loss(loss)
-        made.check_targets(shard.y)
+        try:
+            made.check_targets(shard.y)
+        except InputError as error:
+            file = Path(self.reference.path or "load()").name
+            raise InputError(str(error), place=f"{file}: {place_of(error)}") from error
         facts = dataclasses.replace(facts_of(shard, made.binary), site=self.name)
         return json.dumps({"site": self.name, "facts": dataclasses.asdict(facts)})
 
