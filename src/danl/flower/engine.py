@@ -87,15 +87,14 @@ class GridEngine:
         told: dict[int, tuple[str, ShardFacts]] = {}
         faults: dict[int, str] = {}
         asked: dict[str, int] = {}  # nodes that have not answered, by the message that asks them
-        silent: set[int] = set()  # nodes that cannot be asked
         hopeless = False
         end = time.monotonic() + self._wait
         while True:
-            known = {*told, *faults, *asked.values(), *silent}
+            known = {*told, *faults, *asked.values()}
             new = [node for node in self._grid.get_node_ids() if node not in known]
             sent = self._push_question(named_loss(problem), new, max(end - time.monotonic(), 1.0))
             asked |= sent
-            silent |= set(new) - set(sent.values())
+            faults |= dict.fromkeys(set(new) - set(sent.values()), "a node could not be asked")
             for reply in self._grid.pull_messages(set(asked)) if asked else ():
                 node = asked.get(reply.metadata.reply_to_message_id)
                 if node is None or not (reply.has_error() or reply.metadata.src_node_id == node):
