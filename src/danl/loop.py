@@ -103,7 +103,7 @@ def go_through(
         notes=(*loop.shut_out_notes, *getattr(loop.state, "notes", ()), *loop.quorum_notes(status), *remarks),
         dropped=loop.dropped,
         products=dict(getattr(loop.state, "products", {})),
-        settings=settings_of(run, engine) | {"w0": from_moved(loop.setup.w0, layout, centre).tolist()},
+        settings=settings_of(run, engine, loop.shut_out) | {"w0": from_moved(loop.setup.w0, layout, centre).tolist()},
         centre=centre,
     )
 

@@ -166,6 +166,7 @@ def fingerprint(run: Run, w0: object) -> str:
         "penalties": problem.penalties,
         "weights": problem.weights,
         "intercept": problem.intercept,
+        **({} if problem.feature_names is None else {"feature_names": list(problem.feature_names)}),
         "rows": np.asarray(problem.rows),
         "seed": setup.seed,
         "w0": w0 if isinstance(w0, np.ndarray) else _plain(w0),

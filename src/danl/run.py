@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,8 +74,8 @@ def after_moments(run: Run, replies: Replies) -> Run:
     return replace(begin, setup=replace(begin.setup, w0=w0))
 
 
-def settings_of(run: Run, engine: Engine) -> dict[str, Any]:
-    """What a run was asked to do, in words and numbers."""
+def settings_of(run: Run, engine: Engine, shut_out: Collection[int] = ()) -> dict[str, Any]:
+    """What a run was asked to do, in words and numbers; the rows of workers that were shut out are none of it."""
     setup, problem = run.setup, run.problem
     names: list[str] = (
         [part.name for part in dataclasses.fields(run.method)] if dataclasses.is_dataclass(run.method) else []
@@ -87,8 +87,9 @@ def settings_of(run: Run, engine: Engine) -> dict[str, Any]:
         "policy": repr(setup.policy),
         "regions": [int(size) for size in setup.regions.sizes],
         "workers": problem.n_workers,
-        "rows": [int(rows) for rows in problem.rows],
+        "rows": [0 if worker in shut_out else int(rows) for worker, rows in enumerate(problem.rows)],
         "features": problem.n_features,
+        "feature_names": None if problem.feature_names is None else list(problem.feature_names),
         "outputs": problem.layout.n_outputs,
         "loss": problem.loss.name,
         "l2": problem.l2,

@@ -107,8 +107,8 @@ def write_model(path: Path, result: Result, data: Dataset | None) -> None:
     arrays: dict[str, Any] = {"w": result.w, "w0": result.w0, "coef": coefficients, "intercept": intercepts}
     if data is not None and data.classes is not None:
         arrays["classes"] = np.array([str(label) for label in data.classes])
-    if data is not None and data.feature_names is not None:
-        arrays["feature_names"] = np.array(data.feature_names)
+    if result.feature_names is not None:
+        arrays["feature_names"] = np.array(result.feature_names)
     with written_whole(path) as partial:
         np.savez(partial, **arrays)
 
