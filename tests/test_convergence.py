@@ -20,6 +20,7 @@ def measured(block, data, policy, start):
     return measure(Case(BLOCK[block], data, policy, start, seed=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("data", DATA)
@@ -29,6 +30,7 @@ def test_the_papers_setting_takes_at_most_40_exchanges(data, policy, start):
     assert row.exchanges <= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", ["2e", "2f"])
 @pytest.mark.parametrize("policy", FEW)
 def test_skewed_shards_many_workers_many_regions_take_at_most_60(block, policy):
@@ -37,6 +39,7 @@ def test_skewed_shards_many_workers_many_regions_take_at_most_60(block, policy):
     assert row.exchanges <= 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("policy", FEW)
 def test_absences_cost_at_most_four_times_the_exchanges(policy, start):

@@ -66,6 +66,7 @@ def crosses(axes):
     return [line.get_xydata().tolist()[0] for line in axes.lines if line.get_marker() == "x"]
 
 
+@pytest.mark.slow
 def test_draw_all_writes_what_it_says(drawn):
     store, written = drawn
     stems = [f"fig1-{reading}-lambda-1e-4{end}" for reading in FIGURES["fig1"].readings for end in ("", "-newton20")]
@@ -85,6 +86,7 @@ def test_penalties_wait_for_all_runs_and_overviews_for_readings(tmp_path, monkey
     assert names == {f"fig2-longest-danl-masked-lambda-1e-4{end}.png" for end in ("", "-newton20")}
 
 
+@pytest.mark.slow
 def test_penalties_are_not_drawn_from_runs_of_other_code(tmp_path, monkeypatch):
     monkeypatch.setattr(drawing, "_write", lambda figure, view, plan, out: [out / view.name])
     store = Store(tmp_path)
@@ -124,6 +126,7 @@ def test_the_same_data_make_the_same_bytes(drawn, tmp_path):
     parts = read_panels(store.root / "figures" / f"{VIEW.name}.csv")
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red"}):  # somebody's own settings
         again = draw_figure(VIEW, parts, PLAN, tmp_path)
+    assert {path.suffix for path in again} >= {".png", ".svg"}
     for path in again:
         assert path.read_bytes() == (store.root / "figures" / path.name).read_bytes()
 
@@ -133,7 +136,9 @@ def test_other_data_make_another_picture(drawn, tmp_path):
     (panel,) = read_panels(store.root / "figures" / f"{VIEW.name}.csv")
     first, *rest = panel.curves
     changed = dataclasses.replace(first, median=(first.median[0], 10 * first.median[1], *first.median[2:]))
-    for path in draw_figure(VIEW, (dataclasses.replace(panel, curves=(changed, *rest)),), PLAN, tmp_path):
+    other = draw_figure(VIEW, (dataclasses.replace(panel, curves=(changed, *rest)),), PLAN, tmp_path)
+    assert {path.suffix for path in other} >= {".png", ".svg"}
+    for path in other:
         assert path.read_bytes() != (store.root / "figures" / path.name).read_bytes()
 
 

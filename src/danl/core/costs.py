@@ -26,6 +26,7 @@ from danl.core.messages import (
     LocalStepsTask,
     LossTask,
     Mask,
+    MomentsTask,
     Replies,
     Reply,
     ScoresTask,
@@ -139,6 +140,8 @@ def work_rows(task: Task, reply: Reply, rows: int, entries_per_row: float, d: in
             return rows / 2
         case LocalStepsTask(steps=steps, batch_size=size):
             return steps * sampled(size)
+        case MomentsTask():
+            return rows
         case _:  # a smoothness constant: some ten passes of an eigenvalue iteration
             return 10.0 * rows
 
