@@ -16,9 +16,9 @@ from danl.appended import Appended, LostError
 from danl.checkpoint import KEPT, Checkpoints, Found, columns_of, fingerprint_of, history_of, line_of
 from danl.errors import InputError, bad_argument
 from danl.folder import claimed, why_not
-from danl.loop import Run
 from danl.problem import Problem
 from danl.result import Result
+from danl.run import Run
 from danl.warn import warn
 from danl.words import counted
 
@@ -166,6 +166,7 @@ def fingerprint(run: Run, w0: object) -> str:
         "penalties": problem.penalties,
         "weights": problem.weights,
         "intercept": problem.intercept,
+        **({} if problem.feature_names is None else {"feature_names": list(problem.feature_names)}),
         "rows": np.asarray(problem.rows),
         "seed": setup.seed,
         "w0": w0 if isinstance(w0, np.ndarray) else _plain(w0),

@@ -23,6 +23,7 @@ def test_two_goes_end_with_the_model_of_one(capsys, tmp_path):
     assert second["init"]["w_sha256"] == whole["init"]["w_sha256"]
 
 
+@pytest.mark.slow
 def test_the_folder_of_the_run_that_goes_on_is_taken_over(capsys, tmp_path):
     words = (*FIT, "--out", tmp_path / "run")
     run(capsys, *words, "--rounds", 3, "--checkpoint", tmp_path / "checkpoints")

@@ -67,9 +67,10 @@ def up(
     if (folder / "state.json").exists():
         raise InputError(f"--dir={str(folder)!r}: a federation is up there; stop it, or choose another folder")
     loaded = load_dataset(data, n_features=n_features, target=kind, target_column=target)
-    shards = partition(loaded.X, loaded.y, workers=sites, scheme=partition_, seed=seed, weights=loaded.weights)
+    dealt: dict[str, Any] = {"workers": sites, "scheme": partition_, "seed": seed, "weights": loaded.weights}
+    shards = partition(loaded.X, loaded.y, feature_names=loaded.feature_names, **dealt)
     folder.mkdir(parents=True, exist_ok=True)
-    configs = write_sites(shards, folder / "sites", binary=kind == "binary", feature_names=loaded.feature_names)
+    configs = write_sites(shards, folder / "sites", binary=kind == "binary")
     if min_rows is not None:
         configs = [config | {"min-rows": min_rows} for config in configs]
     federation = Federation(folder, data, configs, tls=tls)

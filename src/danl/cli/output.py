@@ -26,9 +26,11 @@ from danl.data import Dataset
 from danl.errors import InputError
 from danl.figures import plot_histories
 from danl.folder import claimed
-from danl.policies import Setting, make_policy
+from danl.methods import make_method
+from danl.policies import make_policy
 from danl.policies.profile_file import told as profiles_told
 from danl.result import Result
+from danl.solver import setting_of
 from danl.trace import Trace
 
 RUN_FILES = ("history.csv", "config.json", "model.npz", "workers.npz", "figure.png")
@@ -105,8 +107,8 @@ def write_model(path: Path, result: Result, data: Dataset | None) -> None:
     arrays: dict[str, Any] = {"w": result.w, "w0": result.w0, "coef": coefficients, "intercept": intercepts}
     if data is not None and data.classes is not None:
         arrays["classes"] = np.array([str(label) for label in data.classes])
-    if data is not None and data.feature_names is not None:
-        arrays["feature_names"] = np.array(data.feature_names)
+    if result.feature_names is not None:
+        arrays["feature_names"] = np.array(result.feature_names)
     with written_whole(path) as partial:
         np.savez(partial, **arrays)
 
@@ -166,9 +168,7 @@ def failures_of(result: Result) -> list[dict[str, Any]]:
 
 def promised(options: Mapping[str, Any], job: Job) -> dict[str, int | None]:
     """What the masks are sure to satisfy; null where nothing is promised."""
-    problem = job.problem
-    memory = np.array([facts.nbytes for facts in problem.facts])
-    setting = Setting(problem.n_workers, job.regions.sizes, problem.rows, memory, options["rounds"])
+    setting = setting_of(job.problem, job.regions, make_method(options["method"]), options["rounds"])
     return asdict(make_policy(options["policy"], job.profiles).promise(setting))
 
 
