@@ -43,7 +43,9 @@ def skip_unless_possible(module: str) -> None:
 
 def run_inside(*arguments: str, timeout: float) -> str:
     """Run pytest with these arguments in the namespace; its output is returned, and shown where it does not pass."""
-    command = [*namespace(), sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *arguments]
+    # Files that Ray leaves open are found by the collector whenever it comes, after the last test as well.
+    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-W", "ignore::ResourceWarning"]
+    command = [*namespace(), sys.executable, "-m", "pytest", *options, *arguments]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     environment["PYTHONPATH"] = os.pathsep.join(
         [str(ROOT / "src"), str(ROOT), environment.get("PYTHONPATH", "")]
