@@ -12,17 +12,17 @@ import danl
 SOURCE = Path(danl.__file__).parent
 # From the bottom up; a package may import itself and what stands before it.
 LAYERS = [
-    ["_version", "atomic", "errors", "evolve", "words"],
-    ["kernels", "spec"],
+    ["_version", "appended", "atomic", "errors", "evolve", "floor", "words"],
+    ["folder", "kernels", "spec"],
     ["data", "objectives", "regions"],
     ["layout"],
-    ["local"],
+    ["centring", "local"],
     ["batch"],
     ["policies", "problem"],
     ["core", "warn"],
     ["methods", "engines", "history", "scale", "trace"],
     ["result", "checkpoint"],
-    ["callbacks"],
+    ["callbacks", "run", "separation"],
     ["loop"],
     ["resume"],
     ["solver"],

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from benchmarks import THREADS, document, growth, memory, network, parts, rounds, speed, start
 from benchmarks.__main__ import OTHERS, PARTS, main
+from benchmarks.blocks import BLOCKS
 from benchmarks.measure import (
     Contestant,
     Stamps,
@@ -420,9 +421,7 @@ def test_the_document_that_is_there_is_that_of_its_rows(tmp_path):
 
 def test_the_table_of_the_readme_is_that_of_the_rows():
     run = json.loads(document.ROWS.read_text(encoding="utf-8"))
-    readme = document.README.read_text(encoding="utf-8")
-    assert document.SPEED_BEGIN in readme
-    assert readme == document.with_speed(readme, run)
+    assert BLOCKS["speed"].read() == document.speed_block(run)
 
 
 def test_the_short_table_names_the_fastest_of_each_package(monkeypatch):
@@ -451,7 +450,9 @@ def test_a_part_shows_the_rows_it_reads(tmp_path, capsys):
 def test_the_names_there_are(capsys, monkeypatch):
     for name in THREADS:
         monkeypatch.setenv(name, "1")  # put back afterwards
-    assert {"all", "readme", "convergence", "reproduction", "ray", "structured"} == set(OTHERS)
+    assert {"all", "readme", "convergence", "reproduction", "ray", "structured", "method", "heterogeneous"} == set(
+        OTHERS
+    )
     for name in (*OTHERS, *PARTS):
         with pytest.raises(SystemExit) as ended:
             main([name, "--help"])

@@ -85,10 +85,3 @@ def test_rows_and_report(tmp_path):
     assert "3 runs on a1a; seeds 0, 1; 1 over their bar." in report
     assert "| 1 | the paper's setting | 40 | 2 | 45 / 50 | 9 / 9 | 1.0 MB | 45 | 1 | converged 2 |" in report
     assert "2.0 times at worst" in report
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- convergence:begin -->\nold\n<!-- convergence:end -->\nafter\n")
-    convergence_report.put_between_markers(page, report)
-    assert page.read_text().startswith("before\n")
-    assert page.read_text().endswith("after\n")
-    assert report in page.read_text()
-    assert "old" not in page.read_text()

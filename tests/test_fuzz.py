@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fuzz import fuzz_checkpoints, fuzz_replies, grown
+from tests.fuzz import fuzz_checkpoints, fuzz_replies, fuzz_rows, grown
 
 
 @pytest.mark.slow
@@ -17,3 +17,10 @@ def test_checkpoints():
     told = fuzz_checkpoints(2000, seed=7)
     assert told["refused"] > 1000
     assert grown(fuzz_checkpoints, 500) < 50_000
+
+
+@pytest.mark.timeout(120)
+def test_rows():
+    told = fuzz_rows(2000, seed=7)
+    assert told["refused"] > 1000
+    assert told["whole"] > 0

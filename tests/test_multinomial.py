@@ -309,7 +309,7 @@ PARTIAL = {
     "magnitude": "magnitude:keep=0.5",
     "schedule": Schedule(MASKS, cycle=True),
     "custom": Custom(lambda w, worker, round, rng: np.arange(3) != (worker + round) % 3),
-    "resource-aware": ResourceAware([Profile(rows_per_second=100), *[Profile(rows_per_second=60)] * 3], deadline=0.2),
+    "resource-aware": ResourceAware([Profile(rows_per_second=100), *[Profile(rows_per_second=60)] * 3], deadline=0.27),
 }
 
 

@@ -30,9 +30,9 @@ class Row:
     """One exchange."""
 
     exchange: int
-    """0, 1, 2, ...; the first one is Phase I."""
+    """0, 1, 2, ...; the first one is Phase I, or with an intercept that for the means of the columns."""
     kind: str
-    """hessian, gradient, loss, local-steps, smoothness or check (the workers' word on the tolerance)."""
+    """hessian, gradient, loss, local-steps, smoothness, moments or check (the workers' word on the tolerance)."""
     active: int
     """Workers that answered."""
     failed: int
@@ -69,11 +69,14 @@ class Row:
     """|C^{t,q}|: workers that trained each region in this exchange."""
     refused: int = 0
     """1 where the losses of this exchange refused the trial step, else 0."""
+    decrement: float = math.nan
+    """What `tol` is compared with: the Newton decrement over the square root of the objective, by the method's own
+    curvature and newest gradient, an estimate where that is; nan where the method has none."""
 
 
 _TYPES = get_type_hints(Row)
 _SCALARS = tuple(field.name for field in fields(Row) if field.name != "coverage")
-_LATER = ("refused",)
+_LATER = ("refused", "decrement")
 """Columns that older files do not have: read as the default there."""
 
 

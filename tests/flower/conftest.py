@@ -17,3 +17,13 @@ def a_task(monkeypatch):
     """Messages can be made only by somebody Flower knows."""
     for name in ("_run_id", "_node_id", "_task_id") if TaskIdentity is not None else ():
         monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock for the engine over a Grid that only its own waiting moves: no machine is too slow for it."""
+    from tests.flower.fake_grid import Clock
+
+    clock = Clock()
+    monkeypatch.setattr("danl.flower.engine.time", clock)
+    return clock

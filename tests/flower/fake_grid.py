@@ -63,3 +63,16 @@ def error_reply(message, code, reason="it is gone"):
     from flwr.app import Error
 
     return Message(Error(code, reason), reply_to=message)
+
+
+class Clock:
+    """Seconds that pass only where somebody waits."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += max(seconds, 1e-3)

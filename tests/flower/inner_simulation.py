@@ -9,7 +9,7 @@ from danl.problem import RemoteProblem
 from tests.flower.federations import a1a_shards, same_run
 
 SETTINGS = {"policy": "coverage:psi=2", "tol": 1e-5}
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(400)]
 
 
 def test_a_problem_in_memory():

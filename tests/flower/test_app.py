@@ -176,3 +176,10 @@ def test_certificates_are_signed_for_loopback_and_keys_are_private(tmp_path):
     assert public.read_text().startswith("ecdsa-sha2-nistp384 ")
     for path in (made.key, private):
         assert path.stat().st_mode & 0o077 == 0
+
+
+def test_columns_keep_their_names_in_the_sites_files_unless_they_are_numbers(tmp_path):
+    for names, read in ((["age", "bmi"], ("age", "bmi")), (["age", "2019"], ("x0", "x1"))):
+        shard = danl.Shard.of(np.array([[1.0, 2.0], [2.0, 1.0]]), [0.0, 1.0], feature_names=names)
+        (config,) = write_sites([shard], tmp_path / names[1], binary=True)
+        assert Site.from_config(config).reference.read().feature_names == read

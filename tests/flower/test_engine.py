@@ -145,8 +145,8 @@ def test_too_few_sites_are_an_error_that_says_how_many(configs):
 
 def test_a_site_that_cannot_read_its_data_is_named_with_the_reason(configs):
     broken = [*configs[:2], configs[2] | {"data": "/nowhere/north.svm"}]
-    with pytest.raises(InputError, match=r"found 2 .*site site-2: InputError: .*north\.svm"):
-        GridEngine(FakeGrid(app, broken), sites=3, wait=0.5, poll=0.01).connect(RemoteProblem())
+    with pytest.raises(InputError, match=r"found 2; site site-2: north\.svm: there is no such file"):
+        GridEngine(FakeGrid(app, broken), sites=3, wait=10_000.0, poll=0.01).connect(RemoteProblem())
 
 
 def test_enough_others_go_on_without_it_with_a_warning(configs):
@@ -246,7 +246,7 @@ def test_malformed_replies_are_invalid_and_shut_the_site_out(change, configs):
     assert any("worker 1 was quarantined" in note and "site-1" in note for note in result.notes)
 
 
-@pytest.mark.parametrize(("code", "kind"), [(2, "error"), (5, "died"), (8, "died"), (3, "timeout"), (0, "error")])
+@pytest.mark.parametrize(("code", "kind"), [(2, "error"), (8, "died"), (3, "timeout"), (0, "error")])
 def test_flowers_errors_are_typed(code, kind, configs):
     change = only(NODE_1, lambda message, replies: [error_reply(message, code)])
     _, engine = opened(configs, spoil=change)
@@ -330,3 +330,8 @@ def test_messages_live_no_longer_than_their_deadline(configs):
     grid, engine = opened(configs)
     engine.exchange(losses(), deadline=2.5)
     assert grid.pushed[-1].metadata.ttl == 2.5
+
+
+@pytest.fixture(autouse=True)
+def time_of_its_own(clock):
+    """No machine is too slow for any of these."""

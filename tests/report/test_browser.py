@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from danl.floor import FLOOR
 from danl.report import growing as growing_module
 from danl.report import write_report
 from danl.report.live import LivePage, Server
@@ -132,9 +133,9 @@ def test_a_value_is_read_from_the_table(browser, pages):
 def test_gaps_of_rounding_are_drawn_at_a_floor_and_it_is_said(browser, pages):
     browser.go(pages["rounding"])
     assert browser.evaluate("document.getElementById('progress').data[0].y") == pytest.approx(
-        [1e-3, 1e-9, 1e-10, 1e-10]
+        [1e-3, 1e-9, FLOOR, FLOOR]
     )
-    assert text(browser, "#progress-note") == "2 values of zero or below (rounding) are drawn at 1e-10."
+    assert text(browser, "#progress-note") == f"2 values of {FLOOR:.0e} or less (rounding) are drawn there."
     assert "There is no workers.npz in the folder" in text(browser, "#no-masks")
     assert browser.evaluate("document.getElementById('who').hidden")
 

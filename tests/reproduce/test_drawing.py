@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from danl.errors import InputError
+from danl.floor import FLOOR
 from danl.reproduce import drawing
 from danl.reproduce.curves import View, panels, penalties_view, read_panels, read_runs, views
 from danl.reproduce.drawing import CEILING, GREEK, config_of, draw_all, draw_figure, draw_penalties
 from danl.reproduce.runs import FIGURES, PAPER, Plan
-from danl.reproduce.store import Store, code_digest
+from danl.reproduce.sources import code_digest
+from danl.reproduce.store import Store
 from tests.reproduce.test_curves import OPTIMUM, fill, write_run
 
 PLAN = Plan(data=("a1a",), n_seeds=2, penalties=(PAPER,))
@@ -173,7 +175,7 @@ def test_a_line_of_diverged_runs_inside_the_axis_ends_with_a_cross(panel_of, loo
 
 def test_rounding_is_drawn_at_the_floor_and_what_is_below_zero_is_not(panel_of, looked_at):
     line = looked_at([panel_of([1.0, 0.0, -1.2e-16, -0.25], status="converged")]).axes[0].lines[0]
-    assert line.get_ydata()[:3].tolist() == [1.0, 1e-16, 1e-16]
+    assert line.get_ydata()[:3].tolist() == [1.0, FLOOR, FLOOR]
     assert np.isnan(line.get_ydata()[3:]).all()
 
 

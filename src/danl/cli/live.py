@@ -23,6 +23,7 @@ from danl.cli.chart import HESSIAN, MARKS_MEAN, REFUSED, Course, curve, matrix, 
 from danl.cli.display import human_bytes
 from danl.cli.forecast import WINDOW, Seen, duration, forecast
 from danl.core.messages import Mask
+from danl.floor import gap_told
 from danl.history import TRAINING, History, Row
 from danl.trace import Int8Array, Trace
 
@@ -46,7 +47,7 @@ class LiveView:
     max_rounds : int
         Most exchanges after the first one.
     tol : float
-        The gradient norm the run is to reach.
+        The decrement the run is to reach.
     trace : Trace, optional
         That of the run, for the matrix; without one only the counts of the rows are shown.
 
@@ -103,7 +104,7 @@ class LiveView:
         self._hessians += row.kind == "hessian"
         value = row.gap if not math.isnan(row.gap) else row.grad_norm
         self._course.add(value, HESSIAN * (row.kind == "hessian") | REFUSED * row.refused)
-        self._seen.append(Seen(row.grad_norm, elapsed))
+        self._seen.append(Seen(row.decrement, elapsed))
         self._row = row
 
     # Without a terminal.
@@ -165,12 +166,18 @@ class LiveView:
         return f"round {row.exchange}/{self._max_rounds}"
 
     def _value(self, row: Row) -> str:
-        return f"gap {row.gap:.2e}" if not math.isnan(row.gap) else f"|grad| {row.grad_norm:.2e}"
+        return (
+            f"gap {gap_told(row.gap, '.2e', row.objective)}"
+            if not math.isnan(row.gap)
+            else f"|grad| {row.grad_norm:.2e}"
+        )
 
     def _numbers(self, row: Row) -> Iterable[str]:
         if not math.isnan(row.gap):
-            yield f"gap {row.gap:.2e}"
+            yield f"gap {gap_told(row.gap, '.2e', row.objective)}"
         yield f"|grad| {row.grad_norm:.2e}"
+        if not math.isnan(row.decrement):
+            yield f"decrement {row.decrement:.1e}"
         yield self._elapsed()
         yield f"objective {row.objective:.8g}"
 
@@ -188,7 +195,7 @@ class LiveView:
 
     def _left(self, row: Row, seen: list[Seen]) -> str:
         told = forecast(seen, tol=self._tol, left=max(self._max_rounds - row.exchange, 0))
-        return f"to |grad| {self._tol:g}: {told}" if self._tol > 0 else told
+        return f"to decrement {self._tol:g}: {told}" if self._tol > 0 else told
 
 
 def _joined(parts: Iterable[str], width: int, style: str = "") -> Text:

@@ -97,6 +97,19 @@ def mean_loss(replies: Mapping[int, HessianReply | GradientReply | LossReply | M
     return float(sum(share[worker] * reply.loss for worker, reply in replies.items()))
 
 
+def reported_size(replies: Replies, weights: Array) -> float:
+    """sum_i weight_i |F_i| over the workers that told their loss: the size of the objective."""
+    losses = np.zeros(len(weights))
+    if isinstance(replies.received, Stacked):
+        losses[replies.received.workers] = np.abs(replies.received.losses)
+        here = replies.received.workers
+    else:
+        here = np.array(sorted(replies.received), dtype=np.int64)
+        losses[here] = [abs(getattr(replies.received[int(worker)], "loss", 0.0)) for worker in here]
+    total = float(weights[here].sum())
+    return float(weights[here] @ losses[here]) / total if total > 0 else 0.0
+
+
 def mean_model(replies: Mapping[int, ModelReply], weights: Array, d: int) -> Array:
     """sum_i weight_i w_i (FedAvg)."""
     share = shares(weights, replies)

@@ -41,6 +41,9 @@ from danl.core.messages import (
     LossTask,
     Mask,
     ModelReply,
+    ModelTask,
+    MomentsReply,
+    MomentsTask,
     Replies,
     Reply,
     ScoresReply,
@@ -64,6 +67,7 @@ ANSWERS: Mapping[type, type] = {
     LocalStepsTask: ModelReply,
     ScoresTask: ScoresReply,
     SmoothnessTask: SmoothnessReply,
+    MomentsTask: MomentsReply,
 }
 CHOLESKY_LIMIT = 1000
 """Coefficients up to which every worker's Hessian is factorised to see that it is definite (d^3 / 3 each)."""
@@ -113,6 +117,12 @@ class Border:
     @property
     def n_features(self) -> int:
         return self.regions.n_features
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """The columns of the data and the outputs of the loss, where there are intercepts: those have no penalty."""
+        outputs = max(int(np.count_nonzero(~self.penalised)), 1)
+        return int(np.count_nonzero(self.penalised)) // outputs, outputs
 
     def admit(self, exchange: Exchange, replies: Replies, weights: Array) -> Replies:
         """The replies that may pass; the others are failures (`invalid`) or, where they are of another round, dropped.
@@ -217,7 +227,7 @@ class Border:
             return f"its {type(reply).__name__} cannot be read ({type(error).__name__})"
 
     def _fault(self, worker: int, task: Task, reply: object) -> str | None:
-        blown_up = not isinstance(task, SmoothnessTask) and not np.all(np.abs(task.w) <= HUGE)
+        blown_up = isinstance(task, ModelTask) and not np.all(np.abs(task.w) <= HUGE)
         d = self.n_features
         match reply:
             case SmoothnessReply(smoothness=constant):
@@ -231,6 +241,10 @@ class Border:
                 fault, vectors = None, {"gradient": (gradient, d)}
             case ScoresReply(packed_scores=packed):
                 return packed_fault(packed, np.zeros(d), excused=blown_up, blown_up=blown_up)
+            case MomentsReply(means=means, variances=variances, targets=targets):
+                n, outputs = self.columns
+                fault = None
+                vectors = {"means": (means, n), "variances": (variances, n), "targets": (targets, outputs)}
             case ModelReply(w=w):
                 fault, vectors = None, {"model": (w, d)}
             case _:

@@ -14,6 +14,8 @@ RELATIVE_FLOOR = 1e-12
 diagonal is 1, is below this share of the largest are those the data says nothing about: some thousand roundings."""
 EIGENVALUE_ROUNDING = 1e-15
 """Eigenvalues below this share of the largest are rounding: no mu, however small, lets a step divide by them."""
+GRADIENT_ROUNDING = 1e3 * float(np.finfo(float).eps)
+"""A sum of rows is rounded to a few hundred machine epsilons of its terms, at most."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Curvature:
     eigenvalues: Array | None = None
     vectors: Array | None = None
     scale: Array | None = None  # what a unit of each coefficient is
+    found: Array | None = None  # the eigenvalues of Pi itself; 0 where they are rounding
 
     def solve(self, gradient: Array) -> Array:
         """[Pi]_mu^-1 gradient."""
@@ -40,6 +43,26 @@ class Curvature:
             gradient = self.scale * gradient
         step = np.asarray(self.vectors @ ((self.vectors.T @ gradient) / self.eigenvalues))
         return step if self.scale is None else self.scale * step
+
+    def hidden(self, gradient: Array, objective: float) -> float:
+        """gradient^T (Pi^-1 - [Pi]_mu^-1) gradient: what the projection hides of the way to the optimum.
+
+        Infinite where there is gradient along directions whose curvature is rounding: nobody knows how far to go there.
+        There is none where it is rounding itself, given the size of the objective: a gradient's terms are about
+        sqrt(objective * diagonal of Pi).
+        """
+        if self.found is None or self.vectors is None or self.eigenvalues is None:
+            return 0.0
+        diagonal = np.abs(self.hessian.diagonal())
+        if self.scale is not None:
+            gradient, diagonal = self.scale * gradient, np.square(self.scale) * diagonal
+        along = self.vectors.T @ gradient
+        raised = self.found < self.eigenvalues
+        noise = GRADIENT_ROUNDING**2 * len(gradient) * objective * (np.square(self.vectors.T) @ diagonal)
+        there = raised & (np.square(along) > noise)
+        if (there & (self.found <= 0)).any():
+            return np.inf
+        return float(np.square(along[there]) @ (1.0 / self.found[there] - 1.0 / self.eigenvalues[there]))
 
     def times(self, vectors: Array) -> Array:
         """Pi times vectors."""
@@ -53,17 +76,20 @@ class Curvature:
         return matrix if self.scale is None else matrix / np.multiply.outer(self.scale, self.scale)
 
 
-def project(hessian: Array, mu: float) -> Curvature:
+def project(hessian: Array, mu: float, least: float | None = None) -> Curvature:
     """Definition 1: [A]_mu = [A - mu I]_0 + mu I, the closest matrix with eigenvalues of at least mu.
 
     Differs from the paper: no floor is below the rounding of the eigenvalues; and with mu = 0 (no penalty, or an
     intercept, on which there is none) [A]_0 need not have an inverse. Directions the data says nothing about then count
     as steep as the steepest: a step goes along them by no more than the gradient shows, where dividing by a tiny floor
     would turn the errors of an estimated gradient into steps without end. They are looked for in units in which the
-    diagonal is 1, so that it does not matter whether an income is in thousands.
+    diagonal is 1, so that it does not matter whether an income is in thousands. The same is done where columns are so
+    different in size that mu is lost in the rounding of the largest eigenvalue.
+
+    `least` is what no true eigenvalue is below, mu unless it is given: what the penalty guarantees.
     """
     if mu <= 0:
-        return _without_penalty(hessian)
+        return _in_units_of_the_diagonal(hessian)
     most = float(np.abs(hessian).sum(axis=1).max())  # at least the largest eigenvalue
     # With a penalty the lowest eigenvalue is often mu itself, up to rounding: that counts as not below.
     floor = mu - len(hessian) * EIGENVALUE_ROUNDING * most
@@ -72,11 +98,16 @@ def project(hessian: Array, mu: float) -> Curvature:
         if not failed:
             return Curvature(hessian, np.asarray(factor))
     eigenvalues, vectors = np.linalg.eigh(hessian)
-    floor = max(mu, EIGENVALUE_ROUNDING * _top(eigenvalues))
-    return Curvature(hessian, eigenvalues=np.maximum(eigenvalues, floor), vectors=vectors)
+    rounding = EIGENVALUE_ROUNDING * _top(eigenvalues)
+    if mu <= rounding:
+        return _in_units_of_the_diagonal(hessian)
+    found = np.maximum(
+        np.where(eigenvalues > len(hessian) * rounding, eigenvalues, 0.0), mu if least is None else least
+    )
+    return Curvature(hessian, eigenvalues=np.maximum(eigenvalues, mu), vectors=vectors, found=found)
 
 
-def _without_penalty(hessian: Array) -> Curvature:
+def _in_units_of_the_diagonal(hessian: Array) -> Curvature:
     scaled, scale = with_unit_diagonal(hessian)
     if _above(scaled, RELATIVE_FLOOR * len(hessian)):  # the trace, d, is at least the largest eigenvalue
         factor, failed = dpotrf(hessian.T, clean=0)
@@ -84,8 +115,9 @@ def _without_penalty(hessian: Array) -> Curvature:
             return Curvature(hessian, np.asarray(factor))
     eigenvalues, vectors = np.linalg.eigh(scaled)
     top = _top(eigenvalues)
-    known = np.where(eigenvalues < RELATIVE_FLOOR * top, top, eigenvalues)
-    return Curvature(hessian, eigenvalues=known, vectors=vectors, scale=scale)
+    flat = eigenvalues < RELATIVE_FLOOR * top
+    known, found = np.where(flat, top, eigenvalues), np.where(flat, 0.0, eigenvalues)
+    return Curvature(hessian, eigenvalues=known, vectors=vectors, scale=scale, found=found)
 
 
 def with_unit_diagonal(hessian: Array) -> tuple[Array, Array]:

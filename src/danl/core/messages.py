@@ -20,8 +20,9 @@ Mask = NDArray[np.bool_]
 CurvatureKind = Literal["full", "block", "lowrank", "diag"]
 Dtype = Literal["float64", "float32"]
 Submodel = Literal["pruned", "full"]
-FailureKind = Literal["timeout", "died", "refused", "invalid", "error"]
-FOR_GOOD = ("refused", "invalid")
+FailureKind = Literal["timeout", "died", "restarting", "gone", "refused", "invalid", "error"]
+"""No reply by the deadline; dead, or not back in time; down and expected back; dead for good; the rest by itself."""
+FOR_GOOD = ("refused", "invalid", "gone")
 """Failures after which a worker is not asked again in this run: it will not answer, or its answers are no good."""
 
 
@@ -108,7 +109,16 @@ class SmoothnessTask:
     exchange: int
 
 
-Task = HessianTask | CurvatureTask | GradientTask | LossTask | LocalStepsTask | ScoresTask | SmoothnessTask
+@dataclass(frozen=True)
+class MomentsTask:
+    """Send means and variances of the columns, and the mean of the target: for the intercept (`danl.centring`)."""
+
+    exchange: int
+
+
+ModelTask = HessianTask | CurvatureTask | GradientTask | LossTask | LocalStepsTask | ScoresTask
+"""What is asked about a model."""
+Task = ModelTask | SmoothnessTask | MomentsTask
 
 
 # Replies: from one worker to the server.
@@ -187,7 +197,20 @@ class SmoothnessReply:
     smoothness: float
 
 
-Reply = HessianReply | CurvatureReply | GradientReply | LossReply | ModelReply | ScoresReply | SmoothnessReply
+@dataclass(frozen=True)
+class MomentsReply:
+    """Over the worker's rows: mean and variance of every column, mean of the target or the share of each class."""
+
+    worker: int
+    exchange: int
+    means: Array
+    variances: Array
+    targets: Array
+
+
+DataReply = ScoresReply | SmoothnessReply | MomentsReply
+"""Replies without a loss."""
+Reply = HessianReply | CurvatureReply | GradientReply | LossReply | ModelReply | DataReply
 
 
 @dataclass(frozen=True)
@@ -235,6 +258,13 @@ class Replies:
     add_up: Callable[[Mapping[int, float]], HessianSum] | None = None
     hessian: HessianSum | None = None
 
+    @property
+    def absent(self) -> Mapping[int, Failure]:
+        """Failures that count as absences: not those of workers that the engine expects back and still waits for."""
+        if not any(failure.kind == "restarting" for failure in self.failures.values()):
+            return self.failures
+        return {worker: failure for worker, failure in self.failures.items() if failure.kind != "restarting"}
+
 
 def packed_size(d: int) -> int:
     """Numbers in the upper triangle of a d x d matrix."""
@@ -264,7 +294,7 @@ def payload_bytes(message: Task | Reply) -> int:
             return w.nbytes
         case GradientTask(w=w, mask=mask):
             return w.nbytes + mask_bytes(mask)
-        case SmoothnessTask():
+        case SmoothnessTask() | MomentsTask():
             return 0
         case HessianReply(gradient=gradient):  # the same where its Hessian was added up on the way
             return gradient.nbytes + 8 * packed_size(gradient.size) + 8
@@ -276,6 +306,8 @@ def payload_bytes(message: Task | Reply) -> int:
             return w.nbytes + 8
         case ScoresReply(packed_scores=packed):
             return packed.nbytes
+        case MomentsReply(means=means, variances=variances, targets=targets):
+            return means.nbytes + variances.nbytes + targets.nbytes
         case LossReply() | SmoothnessReply():
             return 8
 

@@ -16,7 +16,8 @@ import numpy as np
 from danl.core.messages import Array
 
 FLAT = 1e-8
-"""A pair counts where the gradient's change along the step is more than this share of what the two lengths allow."""
+"""A pair counts where the gradient's change along the step is more than this share of the sum of its terms' sizes:
+less is rounding. Each term is a coefficient times its gradient, so that the features' units do not matter."""
 
 Pairs = tuple[Array, Array]
 """Steps s and changes y, the newest last, (k, d) each, scaled so that s . y = 1."""
@@ -29,7 +30,7 @@ def no_pairs(d: int) -> Pairs:
 
 def with_pair(pairs: Pairs, step: Array, change: Array, most: int) -> Pairs:
     """One pair more, and of all of them the newest `most`; one that rounding has made is left out."""
-    product, size = float(step @ change), float(np.linalg.norm(step) * np.linalg.norm(change))
+    product, size = float(step @ change), float(np.abs(step) @ np.abs(change))
     if most < 1 or not product > FLAT * size:
         return pairs
     # Scaled so that s . y = 1: the equations do not change, and no number is far from the others.

@@ -31,6 +31,8 @@ from danl.regions import IntArray, Regions
 
 ROUNDING = {"float64": 1e-14, "float32": 1e-6}
 """What the numbers of a sketch are rounded to, as a share of its norm, with room for the sums they are."""
+WIDEST = 1e10
+"""From this ratio of the largest to the smallest diagonal entry on a sketch has lost the small columns to rounding."""
 
 
 class Curved(Protocol):
@@ -38,6 +40,7 @@ class Curved(Protocol):
 
     def solve(self, gradient: Array) -> Array: ...
     def times(self, vectors: Array) -> Array: ...
+    def hidden(self, gradient: Array, objective: float) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ class Diagonal:
 
     def times(self, vectors: Array) -> Array:
         return np.asarray((self.diagonal * vectors.T).T)
+
+    def hidden(self, gradient: Array, objective: float) -> float:
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,10 @@ class Blocks:
         for part, own in zip(self.parts, self.places, strict=True):
             product[own] = part.hessian @ vectors[own]
         return product
+
+    def hidden(self, gradient: Array, objective: float) -> float:
+        cut = zip(self.parts, self.places, strict=True)
+        return float(sum(part.hidden(gradient[own], objective) for part, own in cut))
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,9 @@ class LowRank:
     def times(self, vectors: Array) -> Array:
         return np.asarray((self.diagonal * vectors.T).T + self.factor @ (self.factor.T @ vectors))
 
+    def hidden(self, gradient: Array, objective: float) -> float:
+        return 0.0
+
 
 @dataclass(frozen=True)
 class QuasiNewton:
@@ -115,6 +128,10 @@ class QuasiNewton:
     def solve(self, gradient: Array) -> Array:
         """The inverse times a gradient."""
         return two_loops(self.initial.solve, (self.steps, self.changes), gradient)
+
+    def hidden(self, gradient: Array, objective: float) -> float:
+        """What the initial curvature hides; where it hides nothing, neither does this."""
+        return self.initial.hidden(gradient, objective)
 
     def times(self, vectors: Array) -> Array:
         """The compact form (Nocedal & Wright, Theorem 7.4)."""
@@ -149,17 +166,23 @@ def build(
             omega = sketch_matrix(sketch, d, structure.columns(d))
             return low_rank(numbers[:d], numbers[d:].reshape(omega.shape), omega, mu, ROUNDING[dtype])
         case "diag":
-            return Diagonal(np.maximum(numbers, _floor(numbers, mu)))
+            return Diagonal(_above_zero(numbers, numbers, mu))
         case "full":
             raise ValueError("a whole Hessian is projected as a whole")
 
 
 def low_rank(diagonal: Array, sketch: Array, omega: Array, mu: float, rounding: float) -> LowRank:
-    """Leading eigenpairs of the data's part, and the diagonal of the rest."""
+    """Leading eigenpairs of the data's part, and the diagonal of the rest.
+
+    Where columns are so different in size that a sketch sees only the largest, the diagonal alone.
+    """
+    there = diagonal[diagonal > 0]
+    if there.size and there.max() > WIDEST * there.min():
+        return LowRank.of(_above_zero(diagonal, diagonal, mu), np.zeros((diagonal.size, 0)))
     values, vectors = nystrom(sketch, omega, rounding)
     factor = vectors * np.sqrt(values)
     rest = diagonal - np.square(factor).sum(axis=1)
-    return LowRank.of(np.maximum(rest, _floor(diagonal, mu)), factor)
+    return LowRank.of(_above_zero(rest, diagonal, mu), factor)
 
 
 def nystrom(sketch: Array, omega: Array, rounding: float) -> tuple[Array, Array]:
@@ -176,7 +199,12 @@ def nystrom(sketch: Array, omega: Array, rounding: float) -> tuple[Array, Array]
     return np.maximum(np.square(values) - shift, 0.0), vectors
 
 
-def _floor(diagonal: Array, mu: float) -> float:
-    """As `project` has it: mu, or a small share of the largest where there is no penalty to take it from."""
+def _above_zero(rest: Array, diagonal: Array, mu: float) -> Array:
+    """What is left of a diagonal, at least mu and a small share of itself, whatever a column's unit is.
+
+    A column without any entry counts as the steepest: there is no gradient along it.
+    """
+    if mu > 0:
+        return np.maximum(rest, np.maximum(EIGENVALUE_ROUNDING * diagonal, mu))
     top = max(float(diagonal.max(initial=0.0)), float(np.finfo(float).tiny))
-    return max(mu, EIGENVALUE_ROUNDING * top) if mu > 0 else RELATIVE_FLOOR * top
+    return np.where(diagonal > 0, np.maximum(rest, RELATIVE_FLOOR * diagonal), top)

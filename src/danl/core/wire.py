@@ -34,6 +34,8 @@ from danl.core.messages import (
     LossReply,
     LossTask,
     ModelReply,
+    MomentsReply,
+    MomentsTask,
     Reply,
     ScoresReply,
     ScoresTask,
@@ -57,6 +59,7 @@ TYPES = {
         LocalStepsTask,
         ScoresTask,
         SmoothnessTask,
+        MomentsTask,
         HessianReply,
         CurvatureReply,
         GradientReply,
@@ -64,6 +67,7 @@ TYPES = {
         ModelReply,
         ScoresReply,
         SmoothnessReply,
+        MomentsReply,
         Failure,
     )
 }
@@ -145,8 +149,11 @@ def decode(data: bytes, *, most_bytes: int) -> Message:
 
 
 def most_bytes(d: int, n_regions: int) -> int:
-    """The longest message a run with d coefficients can have: a Hessian, a gradient, a mask and the frame."""
-    return 8 * (d * (d + 1) // 2 + d) + n_regions + FRAME
+    """The longest message a run with d coefficients can have: a Hessian, a gradient, a mask and the frame.
+
+    Moments of few columns are longer than that: two numbers a column, and one for the target.
+    """
+    return 8 * max(d * (d + 1) // 2 + d, 3 * d) + n_regions + FRAME
 
 
 def _arrays(kind: type, entries: list[Any], data: bytes, offset: int) -> dict[str, Any]:

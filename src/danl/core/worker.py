@@ -23,6 +23,8 @@ from danl.core.messages import (
     LossTask,
     Mask,
     ModelReply,
+    MomentsReply,
+    MomentsTask,
     Reply,
     ScoresReply,
     ScoresTask,
@@ -63,6 +65,8 @@ class Worker:
                 return self._local_steps(task)
             case ScoresTask():
                 return ScoresReply(self.index, task.exchange, pack(self.objective.scores(task.w)))
+            case MomentsTask():
+                return MomentsReply(self.index, task.exchange, *self.objective.moments())
             case SmoothnessTask():
                 return SmoothnessReply(self.index, task.exchange, self.objective.smoothness())
 

@@ -35,7 +35,11 @@ class Engine(Protocol):
         ...
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
-        """Deliver the tasks; return the replies there are by the deadline (seconds) and typed failures for the rest."""
+        """Deliver the tasks; return the replies there are by the deadline (seconds) and typed failures for the rest.
+
+        A worker that is down is waited for as long as it may take to start; its failure is "restarting" until then, and
+        "gone" if it is known never to come back. Every other failure counts as an absence.
+        """
         ...
 
     def close(self) -> None:

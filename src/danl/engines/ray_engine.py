@@ -5,30 +5,32 @@ travels inside the call, a larger one is put into Ray's object store once and pa
 they are made and are added up in a tree (`ray_tree`).
 
     a worker raises          failure "error"; `InputError` is raised here, as with the local engine
-    its actor dies           failure "died"; Ray restarts it `restarts` times, then it is replaced `replacements` times
+    its actor dies           Ray restarts it `restarts` times, then it is replaced `replacements` times; it is waited
+                             for (`ray_calls`) and a failure if it is not back: "restarting", "died" or "gone"
     no reply by the deadline failure "timeout"; the reply is dropped and counted when it comes, and only then is that
                              worker asked again: nothing piles up at a slow one
     bytes that are no reply  failure "invalid"
 
-A restarted actor knows its rows and not the run; it says so and is told (`Opening`). Ray is imported when an engine
-opens, never before.
+A restarted actor knows its rows and not the run; it is told (`Opening`). Ray is imported when an engine opens, never
+before.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from danl.core.border import HUGE
-from danl.core.messages import Exchange, Failure, HessianReply, HessianTask, Replies, Reply, SmoothnessTask, Task
+from danl.core.messages import Exchange, Failure, HessianReply, HessianTask, ModelTask, Replies, Reply, Task
 from danl.core.wire import WireError, decode, encode, most_bytes
+from danl.data.place import unreadable
 from danl.data.reference import ShardFacts, ShardReference
+from danl.engines.ray_calls import Calls, Place, first_line, late_ones
 from danl.engines.ray_cluster import enter_cluster, leave_cluster, require_ray
 from danl.errors import InputError, bad_argument
 from danl.policies.base import WorkerPolicy
@@ -40,21 +42,8 @@ if TYPE_CHECKING:
 
 INLINE = 65_536
 """Bytes of a model that travels inside the call: half the latency of one put into the object store, if it is small."""
-TELLINGS = 3
-"""How often a worker is told of the opening in one exchange: more often, and it dies as soon as it is told."""
-
-
-@dataclass
-class Place:
-    """A worker's place: the actor that holds it now, and what is known of that actor."""
-
-    index: int
-    reference: ShardReference | None
-    shard: Any  # the ObjectRef of a shard in memory, or None
-    actor: Any
-    replacements: int
-    told: int = 0  # the number of the opening the actor was told
-    late: Any = None  # the ObjectRef of a reply whose deadline has passed
+TRIES = 2
+"""How often a worker is asked in one exchange if it dies of it: it may have been chance once."""
 
 
 class Ray:
@@ -67,7 +56,7 @@ class Ray:
         is in one; else RAY_ADDRESS if it is set; else a new one on this machine, which ends with the run.
     deadline : float, optional
         Seconds an exchange may take; who has not answered then is left out of it. Default: until everyone has answered
-        or died.
+        or is given up.
     restarts : int
         How often Ray restarts an actor that died.
     replacements : int
@@ -76,7 +65,8 @@ class Ray:
         Hessians, or sums of them, that one actor adds up, and holds, at a time. A level of the tree costs about 4 ms;
         with thousands of coefficients take fewer.
     start_timeout : float
-        Seconds the workers may take to start and read their rows.
+        Seconds the workers may take to start and read their rows, at the beginning and when they were restarted: so
+        long is one that died waited for.
 
     """
 
@@ -179,6 +169,9 @@ class Ray:
         self._tree = Tree(len(shards), self._fan_in)
         self._shards = shards
 
+    def _new_actor(self, place: Place) -> Any:
+        return self._actor(place.index, place.reference)
+
     def _actor(self, index: int, reference: ShardReference | None) -> Any:
         import ray
 
@@ -192,52 +185,45 @@ class Ray:
 
     def _muster(self, binary: bool) -> list[ShardFacts]:
         """Wait until every worker has read its rows."""
-        import ray
-        from ray.exceptions import RayActorError
-
-        ends = time.monotonic() + self._start_timeout
         facts: dict[int, ShardFacts] = {}
-        waiting = {place.actor.facts.remote(binary, place.shard): place for place in self._places}
-        while waiting:
-            ready, _ = ray.wait(list(waiting), num_returns=1, timeout=max(0.0, ends - time.monotonic()))
-            if not ready:
-                names = ", ".join(str(place.index) for place in list(waiting.values())[:5])
-                raise InputError(
-                    f"start_timeout={self._start_timeout:g}: workers {names} were not ready by then; "
-                    "give them longer, or look at the cluster with 'ray status'"
-                )
-            for ref, outcome in zip(ready, _outcomes(ready), strict=True):
-                place = waiting.pop(ref)
-                if isinstance(outcome, RayActorError) and (_comes_back(outcome) or place.replacements):
-                    self._lost(place, outcome)
-                    waiting[place.actor.facts.remote(binary, place.shard)] = place
-                elif isinstance(outcome, Exception):
-                    raise _unreadable(place.index, outcome)
-                else:
-                    facts[place.index] = outcome
+        late: list[int] = []
+        calls = Calls(
+            self._places,
+            lambda place: place.actor.facts.remote(binary, place.shard),
+            self._new_actor,
+            deadline=self._start_timeout,
+            start_timeout=self._start_timeout,
+        )
+        for place, given in calls:
+            if isinstance(given, Failure) and given.kind in ("error", "gone"):
+                raise InputError(unreadable(place.index, given.detail))
+            if isinstance(given, Failure):
+                late.append(place.index)
+            elif isinstance(given, Exception):
+                raise InputError(unreadable(place.index, _untold(given)))
+            else:
+                facts[place.index] = given
+        if late:
+            raise InputError(
+                f"start_timeout={self._start_timeout:g}: workers {', '.join(map(str, late[:5]))} were not ready by "
+                "then; give them longer, or look at the cluster with 'ray status'"
+            )
         return [facts[index] for index in range(len(self._places))]
 
     # An exchange
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
-        """Call every worker's actor and wait until all have answered or died, or the deadline has passed."""
-        import ray
-
-        deadline = self._deadline if deadline is None else deadline
-        ends = math.inf if deadline is None else time.monotonic() + deadline
-        dropped = self._dropped(exchange)
+        """Call every worker's actor and wait until all have answered or are given up, or the deadline has passed."""
         outbox = _Outbox()
         received: dict[int, Reply] = {}
         failures: dict[int, Failure] = {}
         hessians: dict[int, Any] = {}
-        told = dict.fromkeys(exchange.tasks, 0)
 
         def ask(place: Place) -> Any:
             task = exchange.tasks[place.index]
             opening = shard = None
             if place.told != self._number:
                 opening, shard, place.told = self._opening, place.shard, self._number
-                told[place.index] += 1
             data, w = outbox.packed(task)
             if isinstance(task, HessianTask):
                 call = place.actor.hessian.options(num_returns=2)
@@ -245,50 +231,23 @@ class Ray:
                 return reply
             return place.actor.answer.remote(self._number, opening, shard, data, w)
 
-        # A worker that still computes an old reply is asked when that has come.
-        places = [self._places[worker] for worker in exchange.tasks]
-        waiting = {(place.late or ask(place)): place for place in places}
-        while waiting:
-            overdue = any(place.late is not None for place in waiting.values())
-            left = None if math.isinf(ends) else max(0.0, ends - time.monotonic())
-            ready = list(waiting)
-            if overdue or left is not None:  # else `_outcomes` waits for all of them, in one call less
-                ready, _ = ray.wait(ready, num_returns=1 if overdue else len(ready), timeout=left)
-            if not ready:
-                break
-            for ref, outcome in zip(ready, _outcomes(ready), strict=True):
-                place = waiting.pop(ref)
-                who = place.index
-                if place.late is not None:
-                    place.late = None
-                    dropped += not isinstance(outcome, Exception)
-                    if isinstance(outcome, Exception):
-                        self._lost(place, outcome)
-                    waiting[ask(place)] = place
-                elif _no_opening(outcome) and told[who] < TELLINGS:
-                    place.told = 0
-                    waiting[ask(place)] = place
-                elif isinstance(answer := self._read(place, outcome), Failure):
-                    failures[who] = answer
-                else:
-                    received[who] = answer
-        for ref, place in waiting.items():
-            place.late = ref
-            failures[place.index] = Failure(place.index, "timeout", f"no reply within {deadline:g} s")
-        replies = Replies(received, failures, dropped)
+        dropped = late_ones((place for place in self._places if place.index not in exchange.tasks), self._new_actor)
+        calls = Calls(
+            [self._places[worker] for worker in exchange.tasks],
+            ask,
+            self._new_actor,
+            deadline=self._deadline if deadline is None else deadline,
+            start_timeout=self._start_timeout,
+            tries=TRIES,
+        )
+        for place, given in calls:
+            answer = given if isinstance(given, Failure) else self._read(place, given)
+            if isinstance(answer, Failure):
+                failures[place.index] = answer
+            else:
+                received[place.index] = answer
+        replies = Replies(received, failures, dropped + calls.dropped)
         return self._with_tree(exchange, replies, hessians) if hessians else replies
-
-    def _dropped(self, exchange: Exchange) -> int:
-        """How many late replies have come from workers that are not asked now."""
-        import ray
-
-        late = {place.late: place for place in self._places if place.late and place.index not in exchange.tasks}
-        if not late:
-            return 0
-        ready, _ = ray.wait(list(late), num_returns=len(late), timeout=0)
-        for ref in ready:
-            late[ref].late = None
-        return sum(not isinstance(outcome, Exception) for outcome in _outcomes(ready))
 
     def _read(self, place: Place, outcome: Any) -> Reply | Failure:
         """The reply in these bytes, or what an error means."""
@@ -297,28 +256,19 @@ class Ray:
         if isinstance(outcome, RayTaskError):
             if isinstance(outcome.cause, InputError):
                 raise outcome.cause from None
-            return Failure(place.index, "error", _first_line(outcome.cause))
-        if isinstance(outcome, Exception):
-            self._lost(place, outcome)
-            return Failure(place.index, "died", f"{type(outcome).__name__}: {_first_line(outcome)}")
-        if _no_opening(outcome):
-            return Failure(place.index, "died", "its actor was restarted again and again")
+            return Failure(place.index, "error", _untold(outcome) if place.reference else first_line(outcome.cause))
+        if isinstance(outcome, Exception):  # of Ray's, on the way: the actor is there
+            place.told = 0
+            return Failure(place.index, "died", f"{type(outcome).__name__}: {first_line(outcome)}")
         try:
             message = decode(outcome, most_bytes=self._longest)
         except WireError as error:
             return Failure(place.index, "invalid", f"its reply cannot be read: {error}")
-        if isinstance(message, Failure):
+        if isinstance(message, Failure) and message.kind == "error":  # of itself a worker can know no other
             return replace(message, worker=place.index)
-        if isinstance(message, Task):
+        if isinstance(message, Task | Failure):
             return Failure(place.index, "invalid", f"answered with {type(message).__name__}, which is no reply")
         return message
-
-    def _lost(self, place: Place, error: Exception) -> None:
-        """An actor died. It is told of the opening when it is back; one that is dead for good is replaced."""
-        place.told = 0
-        if not _comes_back(error) and place.replacements > 0:
-            place.replacements -= 1
-            place.actor = self._actor(place.index, place.reference)
 
     def _with_tree(self, exchange: Exchange, replies: Replies, hessians: dict[int, Any]) -> Replies:
         """Leave the Hessians where they are; `add_up` adds those of the workers the server admits."""
@@ -328,7 +278,7 @@ class Ray:
         leaves = {}
         for who, reply in replies.received.items():
             task = exchange.tasks[who]
-            if who in hessians and isinstance(reply, HessianReply) and not isinstance(task, SmoothnessTask):
+            if who in hessians and isinstance(reply, HessianReply) and isinstance(task, ModelTask):
                 blown_up = not np.all(np.abs(task.w) <= HUGE)
                 excused = blown_up or (self._overflows and reply.loss == math.inf)
                 leaves[who] = Leaf(who, self._penalties[who] * self._penalised, excused, blown_up, hessians[who])
@@ -349,7 +299,7 @@ class _Outbox:
         return self._packed[id(task)]
 
     def _pack(self, task: Task) -> tuple[bytes, Any]:
-        if isinstance(task, SmoothnessTask) or task.w.nbytes <= INLINE:
+        if not isinstance(task, ModelTask) or task.w.nbytes <= INLINE:
             return encode(task), None
         import ray
 
@@ -358,38 +308,13 @@ class _Outbox:
         return encode(replace(task, w=np.zeros(0))), self._models[id(task.w)]
 
 
-def _outcomes(refs: Sequence[Any]) -> list[Any]:
-    """What these calls gave, or the exceptions they ended with."""
-    import ray
+def _untold(error: Exception) -> str:
+    """An error that its actor did not tell of: Ray's own in its words, any other by its type, for it may show a row."""
+    from ray.exceptions import RayTaskError
 
-    try:
-        return list(ray.get(list(refs)))
-    except Exception as error:  # of one of them: see which
-        return [error] if len(refs) == 1 else [_outcomes([ref])[0] for ref in refs]
-
-
-def _no_opening(outcome: Any) -> bool:
-    """Whether a restarted actor says that it does not know the run (`ray_actor.NO_OPENING`)."""
-    return isinstance(outcome, bytes) and not outcome
-
-
-def _comes_back(error: Exception) -> bool:
-    """Whether the actor is gone for a while only; after any other error of Ray's than its death it is there."""
-    from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError
-
-    return isinstance(error, ActorUnavailableError) or not isinstance(error, RayActorError | ActorDiedError)
-
-
-def _unreadable(worker: int, error: Exception) -> InputError:
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, InputError):
-        return InputError(f"shards: worker {worker}: {cause}")
-    what = f"{type(cause or error).__name__}: {_first_line(cause or error)}"
-    return InputError(f"shards: worker {worker} could not read its rows where it runs: {what}")
-
-
-def _first_line(error: object) -> str:
-    return str(error).strip().partition("\n")[0][:300]
+    if isinstance(error, RayTaskError):
+        return type(error.cause).__name__
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _is_number(value: object) -> bool:

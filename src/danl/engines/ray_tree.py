@@ -92,8 +92,8 @@ class Tree:
             return self._summed([self._leaf(k, group, leaves, d, weights) for k, group in enumerate(groups)], d)
         except RayError:  # one Hessian is lost, or a machine: find out whose
             alone = {who: self._leaf(k, [who], leaves, d, weights) for k, who in enumerate(workers)}
-        ray.wait([told for _, told in alone.values()], num_returns=len(alone), timeout=TREE_SECONDS)
-        lost = {who: why for who, (_, told) in alone.items() if (why := _trouble(told)) is not None}
+        ended, _ = ray.wait([told for _, told in alone.values()], num_returns=len(alone), timeout=TREE_SECONDS)
+        lost = {who: why for who, (_, told) in alone.items() if (why := _trouble(told, told in ended)) is not None}
         try:
             found = self._summed([pair for who, pair in alone.items() if who not in lost], d)
         except RayError as error:
@@ -134,10 +134,10 @@ def _groups(items: Sequence[Any], fan_in: int) -> list[Sequence[Any]]:
     return [items[start:end] for start, end in pairwise(ends)]
 
 
-def _trouble(told: Any) -> str | None:
-    """Why a leaf gave nothing; None where it did."""
+def _trouble(told: Any, ended: bool) -> str | None:
+    """Why a leaf gave nothing; None where it did. What has ended may still have to be fetched from another machine."""
     try:
-        ray.get(told, timeout=0.1)
+        ray.get(told, timeout=TREE_SECONDS if ended else 0)
     except RayError as error:
         return _lost(error)
     return None

@@ -3,6 +3,11 @@
 Every exchange is a push and pulls until all have answered or the deadline has passed. Messages live as long as their
 deadline, so that a site that was away does not come back to a heap of old tasks. A reply is taken if it answers a
 message of this exchange, from the node that was asked, once; others are dropped and counted.
+
+A site that is offline (its SuperNode is restarted, or its line is down) is not absent yet. Flower says so at once, each
+time; so it is asked again within the exchange, for `wait` seconds from when it was first seen to be offline, as at the
+start. If the deadline comes first, its failure is "restarting", which counts as no absence; after `wait` seconds it is
+"died", and nobody waits for it any more until it answers.
 """
 
 from __future__ import annotations
@@ -10,8 +15,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -28,12 +33,17 @@ from danl.problem import RemoteProblem, Terms
 from danl.regions import Regions
 from danl.warn import warn
 
-DIED = (5, 8)
+OFFLINE = 5
+"""Flower's error code for a node that is not there."""
+AGAIN = 3.0
+"""Seconds between two messages to a site that is offline."""
+DIED = (OFFLINE, 8)
 """Flower's error codes for a node that is gone and for a ClientApp whose process crashed."""
 EXPIRED = (3, 4)
 """Flower's error codes for a message or a reply that is no longer there."""
 FAILURE_ROOM = 8192
 """Bytes that are left for a failure's text, whatever escapes it needs."""
+NUMBERS = [part for part in fields(ShardFacts) if part.type in ("int", "float")]
 
 
 class GridEngine:
@@ -48,7 +58,7 @@ class GridEngine:
     deadline : float
         Seconds an exchange may take; who has not answered by then is left out of it.
     wait : float
-        Seconds to wait for the sites at the start.
+        Seconds to wait for the sites at the start, and for one that is offline later.
     poll : float
         Seconds between two looks for replies.
 
@@ -70,6 +80,7 @@ class GridEngine:
         self._opening: Opening | None = None
         self._most_bytes = FAILURE_ROOM
         self._late: set[str] = set()  # messages that were given up and may yet be answered
+        self._offline: dict[int, float] = {}  # nodes that are not there, and since when
 
     def __repr__(self) -> str:
         return f"GridEngine(sites={self._names or self._sites}, deadline={self._deadline:g})"
@@ -83,36 +94,51 @@ class GridEngine:
         """Wait for the sites and ask each for its name and facts; workers are numbered by the sites' names."""
         if problem.shards:
             raise bad_argument("shards", len(problem.shards), "left out", "the sites know where their rows are")
-        request = ConfigRecord({"loss": named_loss(problem)})
         told: dict[int, tuple[str, ShardFacts]] = {}
         faults: dict[int, str] = {}
+        asked: dict[str, int] = {}  # nodes that have not answered, by the message that asks them
+        hopeless = False
         end = time.monotonic() + self._wait
         while True:
-            new = [node for node in self._grid.get_node_ids() if node not in told and node not in faults]
-            left = end - time.monotonic()
-            if new and left > 0:
-                seconds = max(left, 1.0)
-                asked = {
-                    node: Message(RecordDict({RECORD: request}), node, f"query.{FACTS}", ttl=seconds, group_id="facts")
-                    for node in new
-                }
-                replies, _ = self._ask(asked, seconds)
-                for node in new:
-                    heard = _facts(replies.get(node))
-                    if isinstance(heard, str):
-                        faults[node] = heard
-                    else:
-                        told[node] = heard
-            elif len(told) >= self._sites or left <= 0:
+            known = {*told, *faults, *asked.values()}
+            new = [node for node in self._grid.get_node_ids() if node not in known]
+            sent = self._push_question(named_loss(problem), new, max(end - time.monotonic(), 1.0))
+            asked |= sent
+            faults |= dict.fromkeys(set(new) - set(sent.values()), "a node could not be asked")
+            for reply in self._grid.pull_messages(set(asked)) if asked else ():
+                node = asked.get(reply.metadata.reply_to_message_id)
+                if node is None or not (reply.has_error() or reply.metadata.src_node_id == node):
+                    continue
+                del asked[reply.metadata.reply_to_message_id]
+                heard = _facts(reply)
+                if isinstance(heard, str):
+                    faults[node] = heard
+                    hopeless |= not reply.has_error() or _kind_of(reply.error.code) == "error"
+                else:
+                    told[node] = heard
+            if hopeless and len(told) + len(asked) < self._sites:
+                break  # a site said that it cannot take part, and without it there are too few: waiting heals nothing
+            if (len(told) >= self._sites and not asked) or time.monotonic() >= end:
                 break
-            else:
-                time.sleep(self._poll)
+            time.sleep(self._poll)
+        self._late |= set(asked)
         if len(told) < self._sites:
             why = "; ".join(faults.values()) or "start their SuperNodes, and check their logs"
-            raise InputError(f"sites={self._sites}: found {len(told)} within {self._wait:g} s; {why}")
-        for fault in faults.values():
+            if asked and not hopeless:
+                why += f"; {len(asked)} did not tell of their data in time"
+            within = "" if hopeless else f" within {self._wait:g} s"
+            raise InputError(f"sites={self._sites}: found {len(told)}{within}; {why}")
+        for fault in [*faults.values(), *["a node did not tell of its data in time"] * len(asked)]:
             warn(f"a node is left out: {fault}")
         return self._number(told)
+
+    def _push_question(self, loss: str, nodes: Sequence[int], seconds: float) -> dict[str, int]:
+        """Ask nodes for their facts; the nodes whose message Flower took, by its id."""
+        request = RecordDict({RECORD: ConfigRecord({"loss": loss})})
+        messages = [Message(request, node, f"query.{FACTS}", ttl=seconds, group_id="facts") for node in nodes]
+        accepted = set(self._grid.push_messages(messages)) if messages else set()
+        sent = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+        return {name: node for name, node in sent.items() if name in accepted}
 
     def _number(self, told: Mapping[int, tuple[str, ShardFacts]]) -> Sequence[ShardFacts]:
         """Workers in the order of their sites' names: the same whichever node came first."""
@@ -136,17 +162,15 @@ class GridEngine:
         """Send the tasks, collect what comes by the deadline."""
         assert self._opening is not None, "the engine has not been opened"
         seconds = self._deadline if deadline is None else deadline
-        messages = {}
-        for worker, task in exchange.tasks.items():
-            content = ConfigRecord({MESSAGE: encode(task), OPENING: self._opening.to_json(worker)})
-            messages[self._nodes[worker]] = Message(
-                RecordDict({RECORD: content}),
-                self._nodes[worker],
-                message_type(type(task)),
-                ttl=max(seconds, 1.0),
-                group_id=str(task.exchange),
-            )
-        answers, dropped = self._ask(messages, seconds)
+        opening, workers = self._opening, {self._nodes[worker]: worker for worker in exchange.tasks}
+
+        def message(node: int, seconds: float) -> Any:
+            task = exchange.tasks[workers[node]]
+            content = ConfigRecord({MESSAGE: encode(task), OPENING: opening.to_json(workers[node])})
+            kind, group = message_type(type(task)), str(task.exchange)
+            return Message(RecordDict({RECORD: content}), node, kind, ttl=max(seconds, 1.0), group_id=group)
+
+        answers, dropped = self._ask({node: message(node, seconds) for node in workers}, seconds, message)
         received: dict[int, Reply] = {}
         failures: dict[int, Failure] = {}
         for worker in exchange.tasks:
@@ -159,18 +183,18 @@ class GridEngine:
 
     def close(self) -> None:
         """Forget the nodes, which are Flower's to stop; the sites' names stay, for the record."""
-        self._nodes, self._opening = [], None
+        self._nodes, self._opening, self._offline = [], None, {}
 
-    def _ask(self, messages: Mapping[int, Any], seconds: float) -> tuple[dict[int, Any], int]:
-        """Replies by node, and how many others were dropped."""
-        end = time.monotonic() + seconds
-        accepted = set(self._grid.push_messages(list(messages.values()))) if messages else set()
-        waiting = {message.metadata.message_id: node for node, message in messages.items()}
-        waiting = {name: node for name, node in waiting.items() if name in accepted}  # else Flower refused it
+    def _ask(
+        self, messages: Mapping[int, Any], seconds: float, again: Callable[[int, float], Any] | None = None
+    ) -> tuple[dict[int, Any], int]:
+        """Replies by node, and how many others were dropped; `again` makes new messages for nodes that are offline."""
+        end, next_time = time.monotonic() + seconds, time.monotonic() + AGAIN
+        waiting = self._pushed(messages)
         answers: dict[int, Any] = {}
         dropped = 0
-        while waiting:
-            for reply in self._grid.pull_messages({*waiting, *self._late}):
+        while True:
+            for reply in self._grid.pull_messages({*waiting, *self._late}) if waiting else ():
                 answered = reply.metadata.reply_to_message_id
                 node = waiting.get(answered)
                 if node is not None and (reply.has_error() or reply.metadata.src_node_id == node):
@@ -179,11 +203,30 @@ class GridEngine:
                 else:
                     dropped += not reply.has_error()
                     self._late.discard(answered)
-            if not waiting or time.monotonic() >= end:
+            now = time.monotonic()
+            answered = set(messages).difference(waiting.values()) if again else set()
+            away = [node for node in answered if self._is_away(node, answers.get(node), now)]
+            if not (waiting or away) or now >= end:
                 break
+            if again is not None and away and now >= next_time:
+                waiting |= self._pushed({node: again(node, end - now) for node in away})
+                next_time = now + AGAIN
             time.sleep(min(self._poll, max(end - time.monotonic(), 0.0)))
         self._late |= set(waiting)
         return answers, dropped
+
+    def _pushed(self, messages: Mapping[int, Any]) -> dict[str, int]:
+        """Send them; the nodes whose message Flower took, by its name."""
+        accepted = set(self._grid.push_messages(list(messages.values()))) if messages else set()
+        sent = {message.metadata.message_id: node for node, message in messages.items()}
+        return {name: node for name, node in sent.items() if name in accepted}
+
+    def _is_away(self, node: int, answer: Any, now: float) -> bool:
+        """Whether a node that was asked is offline, and to be asked again."""
+        if answer is not None and not (answer.has_error() and answer.error.code == OFFLINE):
+            self._offline.pop(node, None)
+            return False
+        return now < self._offline.setdefault(node, now) + self._wait
 
     def _heard(self, worker: int, answer: Any, seconds: float) -> Reply | Failure:
         """A worker's reply, or what became of it."""
@@ -191,6 +234,12 @@ class GridEngine:
         def failure(kind: FailureKind, detail: str) -> Failure:
             return Failure(worker, kind, f"site {self._names[worker]}: {detail}"[: 2 * LONGEST_DETAIL])
 
+        since = self._offline.get(self._nodes[worker])
+        if since is not None:
+            away = time.monotonic() - since
+            if away < self._wait:
+                return failure("restarting", f"offline for {away:.0f} s, expected back")
+            return failure("died", f"offline, and not back within {self._wait:g} s")
         if answer is None:
             return failure("timeout", f"no answer within {seconds:g} s")
         if answer.has_error():
@@ -219,8 +268,6 @@ def _reason(error: Any) -> str:
 
 def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
     """What a node told of its site, or what is wrong with it."""
-    if answer is None:
-        return "a node did not tell of its data in time"
     if answer.has_error():
         return _reason(answer.error)
     record = record_of(answer)
@@ -232,13 +279,12 @@ def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
         return failed.detail if isinstance(failed, Failure) else "a node answered a question nobody asked"
     try:
         told = json.loads(record[FACTS])
-        name, numbers = told["site"], told["facts"]
-        facts = ShardFacts(**numbers)
+        name, facts = told["site"], ShardFacts(**told["facts"])
     except (KeyError, TypeError, ValueError, RecursionError):
         return "a node told of its data in a way nobody can read; do both ends run the same danl?"
     if not isinstance(name, str) or not 0 < len(name) <= 100:
         return "a node has no name; give it one in its --node-config"
-    for part in fields(ShardFacts):
+    for part in NUMBERS:
         value = getattr(facts, part.name)
         whole = part.type == "int"
         fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
@@ -246,4 +292,15 @@ def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
             return f"site {name}: told {part.name}={value!r}"
     if facts.rows < 1 or facts.n_features < 1 or not facts.total_weight > 0:
         return f"site {name}: has no rows"
-    return name, facts
+    if not _named(facts.feature_names, facts.n_features) or not isinstance(facts.target_name, str | None):
+        return f"site {name}: told names of its columns that nobody can read; do both ends run the same danl?"
+    names = None if facts.feature_names is None else tuple(facts.feature_names)
+    return name, replace(facts, feature_names=names, site=name)
+
+
+def _named(names: Any, width: int) -> bool:
+    """Whether these are names of that many columns, no two alike, or none."""
+    if names is None:
+        return True
+    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return texts and len(names) == len(set(names)) == width

@@ -33,9 +33,11 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "alpha": lambda value: value is None or _number(value),
     "weighting": lambda value: isinstance(value, str),
     "intercept": lambda value: isinstance(value, bool),
+    "feature_names": lambda value: value is None or _names(value),
     "regions": lambda value: isinstance(value, list),
     "policy": lambda value: value is None or isinstance(value, str),
     "seed": lambda value: _whole(value),
+    "centre": lambda value: value is None or (isinstance(value, list) and all(_number(each) for each in value)),
 }
 
 
@@ -49,11 +51,15 @@ class Opening:
     alpha: float | None
     weighting: str
     intercept: bool
+    feature_names: list[str] | None
+    """The order of the columns that the sites agreed on; None where they have no names."""
     regions: list[Any]
     """Sizes of contiguous regions of w, or index groups."""
     policy: str | None
     """The spec of a policy that chooses masks at the site."""
     seed: int
+    centre: list[float] | None = None
+    """What columns are moved by (`danl.centring`)."""
 
     @classmethod
     def of(cls, terms: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> Opening:
@@ -65,9 +71,11 @@ class Opening:
             terms.alpha,
             terms.weighting,
             terms.intercept,
+            None if (names := terms.without_rows().feature_names) is None else list(names),
             cut(regions),
             spec_of(policy),
             seed,
+            None if terms.centre is None else terms.centre.tolist(),
         )
 
     def to_json(self, worker: int) -> str:
@@ -93,9 +101,17 @@ class Opening:
     def worker_for(self, shard: Shard) -> Worker:
         """The worker these terms make of a shard."""
         terms = RemoteProblem(
-            loss=self.loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting, intercept=self.intercept
+            loss=self.loss,
+            l2=self.l2,
+            alpha=self.alpha,
+            weighting=self.weighting,
+            intercept=self.intercept,
+            feature_names=self.feature_names,
         )
-        terms.loss.check_targets(shard.y)
+        if self.centre is not None:
+            if len(self.centre) != shard.X.shape[1]:
+                raise bad_argument("opening.centre", len(self.centre), f"{shard.X.shape[1]} numbers, one a column")
+            terms = terms.moved_by(np.array(self.centre))
         policy = None if self.policy is None else make_policy(self.policy)
         if policy is not None and policy.side != "worker":
             raise bad_argument("opening.policy", self.policy, "one that chooses masks at the site")
@@ -136,6 +152,10 @@ def cut(regions: Regions) -> list[Any]:
     if (np.diff(regions.of_feature) >= 0).all():
         return [int(size) for size in regions.sizes]
     return [[int(index) for index in regions.indices(q)] for q in range(regions.n_regions)]
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def _whole(value: Any) -> bool:

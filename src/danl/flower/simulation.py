@@ -24,7 +24,7 @@ from danl.policies.base import WorkerPolicy
 from danl.problem import Problem, RemoteProblem, Terms
 from danl.regions import Regions
 
-STARTS_WITHIN = 120.0
+STARTS_WITHIN = 300.0
 """Seconds Flower and Ray have to come up."""
 STOPS_WITHIN = 60.0
 

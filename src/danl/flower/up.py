@@ -33,7 +33,8 @@ from danl.flower.runconfig import to_toml, toml_value
 HOST = "127.0.0.1"
 CONNECTION = "danl"
 """The name of the connection in Flower's config.toml."""
-STARTS_WITHIN = 60.0
+STARTS_WITHIN = 300.0
+"""Seconds Flower's processes may take to find each other; one that ends is noticed at once."""
 STOPS_WITHIN = 15.0
 STATE = "state.json"
 
@@ -113,7 +114,9 @@ class Federation:
     def register(self, public_key: Path) -> None:
         """Make a node's key known to the SuperLink."""
         words = [executable("flwr"), "supernode", "register", str(public_key), CONNECTION]
-        done = subprocess.run(words, env=self.environment(), capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            words, env=self.environment(), capture_output=True, text=True, timeout=STARTS_WITHIN, check=False
+        )
         if done.returncode != 0:
             raise InputError(f"flwr supernode register failed: {(done.stderr or done.stdout).strip()[-500:]}")
 

@@ -23,14 +23,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from danl.core.aggregate import gradients_of, mean_gradient, mean_hessian, of_kind, trained_pairs
+from danl.core.aggregate import gradients_of, mean_gradient, mean_hessian, of_kind, reported_size, trained_pairs
 from danl.core.curvature import Curvature, project
 from danl.core.memory import Memory
 from danl.core.messages import Array, Exchange, GradientTask, HessianReply, Replies
-from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.curvature_task import whole_hessian_task, widened
+from danl.methods.ending import relative, size_of
 from danl.methods.masking import masked_tasks
 
 if TYPE_CHECKING:
@@ -46,6 +45,12 @@ class Algorithm1State:
     status: Status | None = None
     curvature: Curvature | None = None
     memory: Memory | None = None
+    largest: float = 0.0  # of the losses told so far
+
+    @property
+    def metric(self) -> Curvature | None:
+        """What gradients are measured in."""
+        return self.curvature
 
 
 @dataclass(frozen=True)
@@ -81,13 +86,14 @@ class Algorithm1:
         replies = widened(replies)
         answers = of_kind(replies, HessianReply)
         if len(answers) < setup.n_workers:  # the memory needs a first fragment of everyone
-            return replace(state, status="quorum_lost"), Info()
+            return too_few(state, replies, everyone=True)
         mu = setup.floor(self.options.mu)
         curvature = project(mean_hessian(replies, setup.weights, setup.n_features), mu)
         fragments = gradients_of(answers)
         memory = Memory.fresh(fragments, state.w, setup.regions.n_regions, stamp=state.round)
         gradient = mean_gradient(answers, setup.weights, setup.n_features)
-        return self._step(state, memory, curvature, gradient, setup, exact=self.options.batch_size is None)
+        state = replace(state, curvature=curvature, memory=memory)
+        return self._step(state, curvature, gradient, replies, setup, exact=self.options.batch_size is None)
 
     def _phase_two(
         self, state: Algorithm1State, memory: Memory, curvature: Curvature, replies: Replies, setup: Setup
@@ -102,21 +108,24 @@ class Algorithm1:
         else:
             gradient = memory.mean_covered(setup.weights, trained, setup.regions)
         exact = bool(trained.all()) and self.options.batch_size is None
-        return self._step(state, memory, curvature, gradient, setup, exact=exact)
+        return self._step(replace(state, memory=memory), curvature, gradient, replies, setup, exact=exact)
 
     def _step(
         self,
         state: Algorithm1State,
-        memory: Memory,
         curvature: Curvature,
         gradient: Array,
+        replies: Replies,
         setup: Setup,
         *,
         exact: bool,
     ) -> tuple[Algorithm1State, Info]:
         """Line 7 or 20, unless the workers have just shown that w is good enough."""
-        info = Info(grad_norm=float(np.linalg.norm(gradient)))
-        if exact and info.grad_norm <= setup.tol:
-            return Algorithm1State(state.w, state.round + 1, "converged", curvature, memory), info
-        w = state.w - curvature.solve(gradient)
-        return Algorithm1State(w, state.round + 1, None, curvature, memory), info
+        loss = reported_size(replies, setup.weights)
+        state = replace(state, round=state.round + 1, largest=max(state.largest, loss))
+        step, size = curvature.solve(gradient), size_of(loss, state.largest)
+        decrement = relative(float(gradient @ step) + curvature.hidden(gradient, size), size)
+        info = Info(decrement, estimated=not exact)
+        if exact and decrement <= setup.tol:
+            return replace(state, status="converged"), info
+        return replace(state, w=state.w - step), info

@@ -17,6 +17,7 @@ import numpy as np
 
 from danl.core.messages import Array, Exchange, Replies, Task
 from danl.core.stack import Tasks
+from danl.evolve import evolve
 from danl.policies.base import PlannedPolicy, Setting, WorkerPolicy
 from danl.regions import IntArray, Regions
 
@@ -36,6 +37,11 @@ class Setup:
     seed: int
     tol: float
     strong: bool = True  # whether the penalty is on all of w: it is not on an intercept
+
+    @property
+    def penalised(self) -> bool:
+        """Whether there is any penalty."""
+        return bool(self.penalties.any())
 
     @property
     def n_workers(self) -> int:
@@ -82,6 +88,8 @@ class State(Protocol):
         """How the run ended; None while it goes on."""
         ...
 
+    # It may also have `notes`, lines for the result, and `remark`, one to warn of as well.
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -95,21 +103,33 @@ class Turn:
 class Info:
     """What an exchange showed, for the record and for the stopping rule.
 
-    `grad_norm` is the norm of the gradient the method acted on. Where every worker sent all of it for the model at
-    hand, the method itself compares it with `tol`; where it is an estimate from memory, the loop has it checked by
-    the workers before it says "converged".
+    `decrement` is what `tol` is compared with (`danl.methods.ending`). Where every worker sent all of the gradient for
+    the model at hand, the method itself compares; where the gradient is an estimate from memory, `estimated`, the loop
+    has it checked by the workers before it says "converged".
     """
 
-    grad_norm: float = np.nan
+    decrement: float = np.nan
+    estimated: bool = False
     objective: float = np.nan
     """f at the state's model, where the workers told it: for runs that cannot be measured from outside."""
     exact_norm: float = np.nan
     """|grad f| there, where every worker sent all of it."""
     refused: bool = False
     """Whether the losses that came refused the trial step."""
+    lost: tuple[int, ...] = ()
+    """Where the quorum is lost: workers that are gone. Default: those that were absent from this exchange."""
 
 
 S = TypeVar("S", bound=State)
+
+
+def too_few(state: S, replies: Replies, *, everyone: bool = False) -> tuple[S, Info]:
+    """Too few answered: the same again while some are expected back, else the end; where `everyone` is needed, once
+    somebody is absent.
+    """
+    expected = len(replies.failures) - len(replies.absent)
+    again = expected > 0 and not (everyone and replies.absent)
+    return (state if again else evolve(state, status="quorum_lost")), Info()
 
 
 class Method(Protocol[S]):

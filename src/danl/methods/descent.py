@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from danl.core.aggregate import mean_gradient, mean_hessian, of_kind
+from danl.core.aggregate import mean_gradient, mean_hessian, of_kind, reported_size
 from danl.core.curvature import Curvature, project
 from danl.core.messages import (
     Array,
@@ -27,8 +27,9 @@ from danl.core.messages import (
     HessianTask,
     Replies,
 )
-from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_learning_rate, check_mu
+from danl.methods.ending import relative, size_of, verdict
 from danl.methods.smoothness import ask_smoothness, learning_rate_from
 from danl.regions import Regions
 
@@ -40,6 +41,10 @@ class DescentState:
     w: Array
     status: Status | None = None
     metric: Curvature | float | None = None
+    largest: float = 0.0  # of the losses told so far
+    start: Curvature | None = None  # the first curvature, where there is no penalty: to see coefficients without end
+    start_loss: float = 0.0
+    remark: str = ""
 
 
 def gradient_exchange(state: DescentState, setup: Setup, turn: Turn, batch_size: int | None) -> Exchange:
@@ -48,13 +53,26 @@ def gradient_exchange(state: DescentState, setup: Setup, turn: Turn, batch_size:
     return setup.ask_everyone("gradient", task)
 
 
-def descend(state: DescentState, gradient: Array, setup: Setup, *, exact: bool) -> tuple[DescentState, Info]:
+def descend(
+    state: DescentState, gradient: Array, replies: Replies, setup: Setup, *, exact: bool
+) -> tuple[DescentState, Info]:
     """One step down the gradient in the state's metric, unless w is good enough already."""
-    info = Info(grad_norm=float(np.linalg.norm(gradient)))
-    if exact and info.grad_norm <= setup.tol:
-        return replace(state, status="converged"), info
-    assert state.metric is not None
-    step = state.metric * gradient if isinstance(state.metric, float) else state.metric.solve(gradient)
+    metric = state.metric
+    assert metric is not None
+    loss = reported_size(replies, setup.weights)
+    state = replace(state, largest=max(state.largest, loss))
+    size = size_of(loss, state.largest)
+    if isinstance(metric, float):
+        step, hidden = metric * gradient, 0.0
+    else:
+        step, hidden = metric.solve(gradient), metric.hidden(gradient, size)
+        if state.start is None and not setup.penalised:
+            state = replace(state, start=metric, start_loss=loss)
+    squared = float(gradient @ step)
+    info = Info(relative(squared + hidden, size), estimated=not exact)
+    if exact and info.decrement <= setup.tol:
+        status, remark = verdict("converged", state.start, state.start_loss, step, squared, hidden, size)
+        return replace(state, status=status, remark=remark), info
     return replace(state, w=state.w - step), info
 
 
@@ -79,13 +97,8 @@ def newton_step(
     hessian = mean_hessian(replies, setup.weights, setup.n_features)
     if not np.isfinite(hessian).all():
         return replace(state, status="diverged"), Info()
-    state = replace(state, metric=project(hessian, floor))
-    return descend(state, mean_gradient(answers, setup.weights, setup.n_features), setup, exact=exact)
-
-
-def lost(state: DescentState) -> tuple[DescentState, Info]:
-    """Nobody answered."""
-    return replace(state, status="quorum_lost"), Info()
+    state = replace(state, metric=project(hessian, floor, setup.strong_convexity))
+    return descend(state, mean_gradient(answers, setup.weights, setup.n_features), replies, setup, exact=exact)
 
 
 @dataclass(frozen=True)
@@ -128,12 +141,12 @@ class NewtonZero:
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
         if not replies.received:
-            return lost(state)
+            return too_few(state, replies)
         exact = self.batch_size is None and not replies.failures
         if state.metric is None:
             return newton_step(state, replies, setup, self.mu, exact=exact)
         answers = of_kind(replies, GradientReply)
-        return descend(state, mean_gradient(answers, setup.weights, setup.n_features), setup, exact=exact)
+        return descend(state, mean_gradient(answers, setup.weights, setup.n_features), replies, setup, exact=exact)
 
 
 @dataclass(frozen=True)
@@ -168,7 +181,7 @@ class NewtonUndamped:
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
         if not replies.received:
-            return lost(state)
+            return too_few(state, replies)
         return newton_step(state, replies, setup, self.mu, exact=not replies.failures)
 
 
@@ -207,10 +220,10 @@ class GradientDescent:
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
         if not replies.received:
-            return lost(state)
+            return too_few(state, replies)
         if state.metric is None:
             rate = learning_rate_from(replies, setup, method=self.name)
             return replace(state, metric=rate), Info()
         answers = of_kind(replies, GradientReply)
         exact = self.batch_size is None and not replies.failures
-        return descend(state, mean_gradient(answers, setup.weights, setup.n_features), setup, exact=exact)
+        return descend(state, mean_gradient(answers, setup.weights, setup.n_features), replies, setup, exact=exact)

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from danl.core.aggregate import mean_model, of_kind
+from danl.core.aggregate import mean_model, of_kind, reported_size
 from danl.core.messages import Array, Exchange, LocalStepsTask, ModelReply, Replies
-from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_learning_rate, check_whole
+from danl.methods.ending import relative_decrement, size_of
 from danl.methods.smoothness import ask_smoothness, learning_rate_from
 
 
@@ -28,6 +27,12 @@ class FedAvgState:
     status: Status | None = None
     averages: int = 0
     learning_rate: float | None = None
+    largest: float = 0.0  # of the losses told so far
+
+    @property
+    def metric(self) -> float | None:
+        """What gradients are measured in."""
+        return self.learning_rate
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,15 @@ class FedAvg:
 
     def absorb(self, state: FedAvgState, replies: Replies, setup: Setup) -> tuple[FedAvgState, Info]:
         if not replies.received:
-            return replace(state, status="quorum_lost"), Info()
+            return too_few(state, replies)
         if state.learning_rate is None:
             return replace(state, learning_rate=learning_rate_from(replies, setup, method=self.name)), Info()
         w = mean_model(of_kind(replies, ModelReply), setup.weights, setup.n_features)
         averages = state.averages + 1
         # The local steps sum to about learning_rate * steps * gradient: an estimate for the stopping rule.
-        estimate = float(np.linalg.norm(w - state.w)) / (state.learning_rate * self.steps)
+        gradient = (w - state.w) / (state.learning_rate * self.steps)
+        loss = reported_size(replies, setup.weights)
+        largest = max(state.largest, loss)
+        estimate = relative_decrement(state.learning_rate, gradient, size_of(loss, largest))
         status: Status | None = "max_rounds" if averages == self.rounds else None
-        return replace(state, w=w, averages=averages, status=status), Info(grad_norm=estimate)
+        return replace(state, w=w, averages=averages, status=status, largest=largest), Info(estimate, estimated=True)

@@ -59,7 +59,8 @@ class Information:
     hessian : bool
         Ask for the Hessian. Where it is known from before, the scores alone are asked for.
     patience : int
-        Exchanges a worker may miss before the run gives up.
+        Exchanges that may be missed before the run gives up; those missed by workers that the engine expects back are
+        not counted.
 
     """
 
@@ -95,7 +96,7 @@ class Information:
         elif state.asked == "scores":
             for worker, reply in of_kind(replies, ScoresReply).items():
                 packed = packed + float(setup.weights[worker]) ** 2 * reply.packed_scores
-        state = replace(state, missing=missing, packed=packed, loss=loss, tries=state.tries + 1)
+        state = replace(state, missing=missing, packed=packed, loss=loss, tries=state.tries + bool(replies.absent))
         if missing.any():
             gone = any(failure.kind in FOR_GOOD for failure in replies.failures.values())
             return (replace(state, status="quorum_lost") if gone or state.tries >= self.patience else state), Info()

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from danl.core.aggregate import mean_gradient, mean_hessian, mean_loss, of_kind
-from danl.core.curvature import project
+from danl.core.curvature import Curvature, project
 from danl.core.messages import Array, Exchange, HessianReply, HessianTask, LossReply, LossTask, Replies
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
-from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_mu
+from danl.methods.ending import relative, size_of, verdict
 from danl.regions import Regions
 
 
@@ -29,7 +30,12 @@ class NewtonState:
     w: Array
     status: Status | None = None
     loss: float = np.inf
-    grad_norm: float = np.inf
+    decrement: float = np.inf  # relative
+    hidden: float = 0.0  # what the projection hides of the way to the optimum
+    largest: float = 0.0  # the largest |loss| so far
+    start: Curvature | None = None  # the first curvature, where there is no penalty: to see what has no end
+    start_loss: float = 0.0
+    remark: str = ""
     direction: Array | None = None
     slope: float = 0.0
     length: float = 1.0
@@ -39,9 +45,22 @@ class NewtonState:
     def trial(self) -> Array:
         return self.w if self.direction is None else self.w + self.length * self.direction
 
+    @property
+    def size(self) -> float:
+        """The size of the objective."""
+        return size_of(self.loss, self.largest)
+
     def accepts(self, loss: float) -> bool:
         """Armijo's rule at the trial model."""
-        return self.direction is None or low_enough(self.loss, loss, abs(self.loss), self.length * self.slope)
+        return self.direction is None or low_enough(self.loss, loss, self.size, self.length * self.slope)
+
+    def ended(self, status: Status) -> NewtonState:
+        """The end of the run; "converged" only where the model is an optimum."""
+        assert self.direction is not None
+        status, remark = verdict(
+            status, self.start, self.start_loss, self.direction, -self.slope, self.hidden, self.size
+        )
+        return replace(self, direction=None, status=status, remark=remark)
 
 
 @dataclass(frozen=True)
@@ -83,7 +102,7 @@ class Newton:
 
     def absorb(self, state: NewtonState, replies: Replies, setup: Setup) -> tuple[NewtonState, Info]:
         if replies.failures:
-            return replace(state, status="quorum_lost"), Info()
+            return too_few(state, replies, everyone=True)
         if state.searching:
             loss = mean_loss(of_kind(replies, LossReply), setup.weights)
             return (replace(state, searching=False), Info()) if state.accepts(loss) else refuse(state)
@@ -94,23 +113,35 @@ class Newton:
 
         gradient = mean_gradient(answers, setup.weights, setup.n_features)
         norm = float(np.linalg.norm(gradient))
-        info = Info(grad_norm=norm, objective=loss, exact_norm=norm)
-        accepted = NewtonState(state.trial, loss=loss, grad_norm=info.grad_norm)
-        if info.grad_norm <= setup.tol:
-            return replace(accepted, status="converged"), info
-        if not (np.isfinite(loss) and np.isfinite(info.grad_norm)):
-            return replace(accepted, status="diverged"), info
-        mu = setup.floor(self.mu)
-        direction = -project(mean_hessian(replies, setup.weights, setup.n_features), mu).solve(gradient)
-        slope = float(gradient @ direction)
-        if at_rounding(-slope / 2, abs(loss)) and info.grad_norm >= state.grad_norm / 2:
-            return replace(accepted, status="converged"), info  # no decrease left that a double could show
-        return replace(accepted, direction=direction, slope=slope), info
+        hessian = mean_hessian(replies, setup.weights, setup.n_features)
+        if not (np.isfinite(loss) and np.isfinite(norm) and np.isfinite(hessian).all()):
+            return replace(state, w=state.trial, direction=None, status="diverged"), Info(objective=loss)
+        curvature = project(hessian, setup.floor(self.mu), setup.strong_convexity)
+        first, direction = state.direction is None and np.isinf(state.loss), -curvature.solve(gradient)
+        accepted = NewtonState(
+            state.trial,
+            loss=loss,
+            hidden=curvature.hidden(gradient, abs(loss)),
+            largest=max(state.largest, abs(loss)),
+            start=(None if setup.penalised else curvature) if first else state.start,
+            start_loss=abs(loss) if first else state.start_loss,
+            direction=direction,
+            slope=float(gradient @ direction),
+        )
+        decrement = relative(accepted.hidden - accepted.slope, accepted.size)
+        accepted = replace(accepted, decrement=decrement)
+        info = Info(decrement, objective=loss, exact_norm=norm)
+        # Or there is no decrease left that a double could show.
+        if decrement <= setup.tol or (
+            at_rounding(-accepted.slope / 2, accepted.size) and decrement >= state.decrement / 2
+        ):
+            return accepted.ended("converged"), info
+        return accepted, info
 
 
 def refuse(state: NewtonState) -> tuple[NewtonState, Info]:
     """A shorter step; the end where no length shows a decrease."""
     info = Info(refused=True)
-    if at_rounding(-state.length * state.slope, abs(state.loss)):
-        return replace(state, direction=None, status=given_up(-state.slope / 2, abs(state.loss))), info
+    if at_rounding(-state.length * state.slope, state.size):
+        return state.ended(given_up(-state.slope / 2, state.size)), info
     return replace(state, length=shorter(state.length), searching=True), info

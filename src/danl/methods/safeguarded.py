@@ -17,7 +17,8 @@ Every exchange asks the workers something about a trial model, and every reply t
 
 Workers may be absent. A masked round goes on with the replies there are. The other questions need everyone who is
 alive, so those missing are asked again for the same model; a worker that missed `patience` exchanges in a row counts as
-gone, and the objective is that of the workers that remain, until it is back. Losses are compared over the same workers.
+gone, and the objective is that of the workers that remain, until it is back. A worker that the engine expects back has
+missed nothing. Losses are compared over the same workers.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from danl.evolve import evolve
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.curvature_task import whole_hessian_task, widened
+from danl.methods.ending import relative
 from danl.methods.masking import masked_tasks
 from danl.methods.safeguarded_state import (
     Gathered,
@@ -59,12 +61,14 @@ from danl.methods.safeguarded_state import (
     ask_at,
     back_to_anchor,
     distrust,
+    ended,
     exchange_hessians,
     losses_of,
     objective_of,
     scale_of,
     shares_of,
     told,
+    with_anchor,
 )
 
 if TYPE_CHECKING:
@@ -115,7 +119,9 @@ class Safeguarded:
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> tuple[SafeguardedState, Info]:
         after = self._absorb(state, self._read(replies), setup)
         norm = after.exact_norm if after.exact_norm != state.exact_norm else np.nan
-        return after, Info(objective=objective_of(after), exact_norm=norm, refused=after.turned_down)
+        lost = np.flatnonzero(after.missed >= self.options.patience) if after.status == "quorum_lost" else ()
+        info = Info(after.decrement, objective=objective_of(after), exact_norm=norm, refused=after.turned_down)
+        return after, evolve(info, lost=tuple(map(int, lost)))
 
     def _absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
         state = self._heard(state, replies, setup)
@@ -141,14 +147,16 @@ class Safeguarded:
     def _curvature(self, state: SafeguardedState, numbers: Array, weights: Array, setup: Setup) -> Curved | None:
         """The curvature of the numbers the members sent, their weighted mean; None where they are not finite."""
         hessian = unpack(numbers, setup.n_features)
-        return project(hessian, setup.floor(self.options.mu, weights)) if np.isfinite(hessian).all() else None
+        if not np.isfinite(hessian).all():
+            return None
+        return project(hessian, setup.floor(self.options.mu, weights), setup.strong_convexity_of(weights))
 
     # Who is there.
 
     def _heard(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
         """Count absences; a member that is gone changes the objective, one that is back will do so again."""
         missed = state.missed.copy()
-        missed[list(replies.failures)] += 1
+        missed[list(replies.absent)] += 1
         for worker, failure in replies.failures.items():
             if failure.kind in FOR_GOOD:
                 missed[worker] = max(missed[worker], self.options.patience)
@@ -166,7 +174,8 @@ class Safeguarded:
             members = state.members & alive
             weights = shares_of(members, setup.weights)
             state = evolve(state, members=members, weights=weights, regroup=True, fresh=False)
-            return evolve(state, exact_norm=np.inf, secant=None)  # both are of another objective
+            # These are of another objective.
+            return evolve(state, exact_norm=np.inf, exact_decrement=np.inf, secant=None)
         return state
 
     def _wanted(self, state: SafeguardedState, gathered: Gathered) -> Mask:
@@ -196,13 +205,18 @@ class Safeguarded:
                 return evolve(state, status="diverged")
             curvature = made
             if not np.array_equal(members, state.members):
-                state = evolve(state, members=members, weights=weights, exact_norm=np.inf)
+                state = evolve(state, members=members, weights=weights, exact_norm=np.inf, exact_decrement=np.inf)
             detour = max(state.detour - 1, 0)
             state = evolve(state, fresh=True, regroup=False, since_hessian=0, decrements=(), detour=detour)
         else:
             assert known is not None
             curvature = known.curvature
-        known = Known(curvature, memory, trial, losses, scale_of(losses, state))
+        if known is None:
+            scale = scale_of(losses, state)
+            start = None if setup.penalised else curvature
+            known = Known(curvature, memory, trial, losses, scale, largest=scale, start=start, start_scale=scale)
+        else:
+            known = with_anchor(evolve(known, curvature=curvature, memory=memory), trial, losses, state)
         return self._next(state, known, memory.mean_all(state.weights), setup, exact=True, newton=newton)
 
     def _masked_round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> SafeguardedState:
@@ -225,7 +239,7 @@ class Safeguarded:
             state = evolve(state, refused=0, detour=0)
         state = evolve(state, base=state.trial, losses=losses, at_anchor=complete, fresh=False)
         if complete:
-            known = evolve(known, anchor=state.base, anchor_losses=losses, scale=scale_of(losses, state))
+            known = with_anchor(known, state.base, losses, state)
         if state.noise is not None:
             noise = evolve(state.noise, length=min(1.0, 2 * state.noise.length), refusals=0)
             state = evolve(state, noise=noise)
@@ -281,7 +295,7 @@ class Safeguarded:
             return exchange_hessians(evolve(state, hessian_batch=None))
         step = state.step
         if at_rounding(-step.length * step.slope, known.scale):
-            return evolve(state, status=given_up(step.decrement, known.scale))
+            return ended(state, given_up(step.decrement, known.scale), known, step)
         return ask_at(evolve(state, ask="loss"), evolve(step, length=shorter(step.length)))
 
     def _refuse_noise(
@@ -317,20 +331,25 @@ class Safeguarded:
         solve = known.curvature.solve
         direction = -(solve(gradient) if state.secant is None else state.secant.solve(solve, gradient))
         length = 1.0 if state.noise is None or state.fresh else state.noise.length
-        step = Step(direction, float(gradient @ direction), length)
-        norm, nothing_left = float(np.linalg.norm(gradient)), at_rounding(step.decrement, known.scale)
+        step = Step(direction, float(gradient @ direction), length, known.curvature.hidden(gradient, known.scale))
+        decrement, nothing_left = (
+            relative(step.hidden - step.slope, known.scale),
+            at_rounding(step.decrement, known.scale),
+        )
         newest = (*state.decrements, step.decrement)[-self.options.window - 1 :]
-        state = evolve(state, known=known, since_hessian=state.since_hessian + 1, decrements=newest)
-        stalled = exact and nothing_left and norm >= state.exact_norm / 2
+        state = evolve(
+            state, known=known, since_hessian=state.since_hessian + 1, decrements=newest, decrement=decrement
+        )
+        stalled = exact and nothing_left and decrement >= state.exact_decrement / 2
         if exact:
-            state = evolve(state, exact_norm=norm)
-        if exact and norm <= setup.tol:
-            return evolve(state, status="converged")
+            state = evolve(state, exact_norm=float(np.linalg.norm(gradient)), exact_decrement=decrement)
+        if exact and decrement <= setup.tol:
+            return ended(state, "converged", known, step)
         if stalled and newton:  # at rounding level, where not even a Newton step makes the gradient smaller
-            return evolve(state, status="converged")
+            return ended(state, "converged", known, step)
         if state.fresh and state.noise is not None:
             state = evolve(state, noise=self._noise_after(state.noise, step.decrement))
-        settled = norm <= setup.tol or nothing_left
+        settled = decrement <= setup.tol or nothing_left
         if stalled or self._curvature_due(state, known, settled):
             return ask_at(evolve(state, ask="hessian"), step)
         return ask_at(evolve(state, ask="full" if settled else "gradient"), step)

@@ -13,13 +13,12 @@ from danl.core.memory import Memory
 from danl.core.messages import (
     Array,
     CurvatureReply,
+    DataReply,
     GradientReply,
     HessianReply,
     Mask,
     Replies,
     Reply,
-    ScoresReply,
-    SmoothnessReply,
 )
 from danl.core.secant import Secant
 from danl.core.stack import Stacked
@@ -27,6 +26,7 @@ from danl.core.structured import Curved
 from danl.evolve import evolve
 from danl.methods.base import Status
 from danl.methods.curvature_task import curvature_sum
+from danl.methods.ending import size_of, verdict
 from danl.regions import IntArray
 
 Ask = Literal["hessian", "gradient", "full", "loss"]
@@ -81,6 +81,9 @@ class Known:
     anchor: Array  # the newest accepted model whose loss every member told: where a run goes back to
     anchor_losses: Array  # (N,), nan for workers that were not members then
     scale: float  # sum_i weight_i |F_i| there: what losses are rounded relative to
+    largest: float = 0.0  # the largest of these so far
+    start: Curved | None = None  # the first curvature, where there is no penalty: to see coefficients that have no end
+    start_scale: float = 0.0  # the scale there
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class Step:
     direction: Array
     slope: float  # gradient . direction < 0
     length: float
+    hidden: float = 0.0  # what the projection hides of the way to the optimum
 
     @property
     def decrement(self) -> float:
@@ -152,7 +156,7 @@ class Pace:
     rate: float = np.inf  # how the decrements shrank a step before it
     stretch: Stretch = Stretch(np.nan)  # since that gradient
     slow: int = 0  # stretches of masked rounds in a row that were too slow
-    lowest: float = np.inf  # of the exact gradient's norms; halved at least from one to the next
+    lowest: float = np.inf  # of the exact gradients' decrements; halved at least from one to the next
     idle: int = 0  # exact gradients since
 
 
@@ -178,6 +182,9 @@ class SafeguardedState:
     since_hessian: int = 0  # steps since the last Hessian exchange
     decrements: tuple[float, ...] = ()  # the newest of them
     exact_norm: float = np.inf  # of the last gradient everyone sent in full
+    exact_decrement: float = np.inf  # relative, of the same
+    decrement: float = np.nan  # relative, the newest, from whatever gradient there was
+    remark: str = ""  # what the end of the run says of the model
     refused: int = 0  # steps from the memory that were refused since one was taken
     detour: int = 0  # Newton steps to take before masked rounds are tried again
     secant: Secant | None = None  # what gradients tell of the curvature since the last Hessian exchange
@@ -229,6 +236,21 @@ def back_to_anchor(state: SafeguardedState, known: Known, losses: Array) -> Safe
     return evolve(state, base=known.anchor, losses=known.anchor_losses, at_anchor=True)
 
 
+def with_anchor(known: Known, model: Array, losses: Array, state: SafeguardedState) -> Known:
+    """A new anchor, with the losses every member told there."""
+    scale = scale_of(losses, state)
+    largest = max(known.largest, scale)
+    return evolve(known, anchor=model, anchor_losses=losses, scale=size_of(scale, largest), largest=largest)
+
+
+def ended(state: SafeguardedState, status: Status, known: Known, step: Step) -> SafeguardedState:
+    """The end of the run; "converged" only where the model is an optimum."""
+    status, remark = verdict(
+        status, known.start, known.start_scale, step.direction, -step.slope, step.hidden, known.scale
+    )
+    return evolve(state, status=status, remark=remark)
+
+
 def told(losses: Array, members: Mask) -> Mask:
     """The members that told a loss, an infinite one included."""
     return np.asarray(members & ~np.isnan(losses))
@@ -274,5 +296,5 @@ def _placed(gradients: Array, workers: IntArray, new: Array) -> Array:
 
 def loss_of(reply: Reply) -> float:
     """The loss every reply to a question of this loop carries; a nan of the worker's counts as infinite."""
-    assert not isinstance(reply, ScoresReply | SmoothnessReply)
+    assert not isinstance(reply, DataReply)
     return reply.loss if not np.isnan(reply.loss) else np.inf

@@ -28,6 +28,7 @@ from danl.core.streams import SKETCH, stream
 from danl.core.structured import Curved, QuasiNewton, build
 from danl.methods.armijo import at_rounding, given_up, shorter
 from danl.methods.base import Setup
+from danl.methods.ending import relative
 from danl.methods.safeguarded import Safeguarded
 from danl.methods.safeguarded_state import (
     Known,
@@ -40,6 +41,7 @@ from danl.methods.safeguarded_state import (
     ask_gradients,
     back_to_anchor,
     distrust,
+    ended,
     exchange_hessians,
     objective_of,
 )
@@ -105,7 +107,7 @@ class Structured(Safeguarded):
             return exchange_hessians(replace(state, hessian_batch=None))
         if at_rounding(-step.length * step.slope, known.scale):
             if not len(bent.steps):
-                return replace(state, status=given_up(step.decrement, known.scale))
+                return ended(state, given_up(step.decrement, known.scale), known, step)
             plain = QuasiNewton.start(bent.initial, step.direction.size)  # the pairs may be what rounding has spoilt
             return ask_gradients(replace(state, known=replace(known, curvature=plain), pace=replace(pace, seen=None)))
         length = _lowest(state, losses, step)
@@ -125,26 +127,32 @@ class Structured(Safeguarded):
         newton: bool = False,
     ) -> SafeguardedState:
         """A step from the new model, the end of the run, or what to ask about the model it leads to."""
-        pace, norm = _pace(state), float(np.linalg.norm(gradient))
+        pace = _pace(state)
         if state.step is not None:
             pace = replace(pace, length=min(1.0, GROWTH * pace.length))
         if exact:
             known, pace = self._learnt(state, known, pace, gradient)
+            norm = float(np.linalg.norm(gradient))
             state = replace(state, exact_norm=norm, detour=max(state.detour - 1, 0))
         direction = -known.curvature.solve(gradient)
-        step = Step(direction, float(gradient @ direction), self._length(state, pace, exact))
+        hidden = known.curvature.hidden(gradient, known.scale)
+        step = Step(direction, float(gradient @ direction), self._length(state, pace, exact), hidden)
+        decrement = relative(hidden - step.slope, known.scale)
+        if exact:
+            halved = decrement <= pace.lowest / 2
+            pace = replace(pace, lowest=decrement if halved else pace.lowest, idle=0 if halved else pace.idle + 1)
         if exact and state.since_hessian == 0:
             pace = replace(pace, sketches=pace.sketches + 1, decrement=step.decrement)
         state = replace(state, known=known, fresh=exact, since_hessian=state.since_hessian + 1)
         objective = objective_of(state) if state.at_anchor else np.nan
         pace = replace(pace, stretch=Stretch(objective) if exact else pace.stretch.after(objective))
-        state = replace(state, pace=pace)
+        state = replace(state, pace=pace, decrement=decrement)
         nothing_left = at_rounding(step.decrement, known.scale)
-        if exact and (norm <= setup.tol or (nothing_left and pace.idle >= IDLE)):
-            return replace(state, status="converged")
+        if exact and (decrement <= setup.tol or (nothing_left and pace.idle >= IDLE)):
+            return ended(state, "converged", known, step)
         if exact and state.noise is not None:
             state = replace(state, noise=self._noise_after(state.noise, step.decrement))
-        return ask_at(self._question(state, known, step, setup, settled=norm <= setup.tol or nothing_left), step)
+        return ask_at(self._question(state, known, step, setup, settled=decrement <= setup.tol or nothing_left), step)
 
     def _question(
         self, state: SafeguardedState, known: Known, step: Step, setup: Setup, *, settled: bool
@@ -176,9 +184,6 @@ class Structured(Safeguarded):
             bent = bent.with_pair(state.base - seen.model, gradient - seen.gradient, self.options.pairs)
         elif seen is not None:
             bent = QuasiNewton.start(bent.initial, gradient.size)
-        norm = float(np.linalg.norm(gradient))
-        halved = norm <= pace.lowest / 2
-        pace = replace(pace, lowest=norm if halved else pace.lowest, idle=0 if halved else pace.idle + 1)
         return replace(known, curvature=bent), replace(pace, seen=Seen(state.base, gradient, state.weights))
 
     def _length(self, state: SafeguardedState, pace: Pace, exact: bool) -> float:

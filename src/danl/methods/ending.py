@@ -1,0 +1,98 @@
+r"""When a run may say "converged": a test without units.
+
+What is left to the optimum is measured by the Newton decrement (Boyd & Vandenberghe, Convex Optimization, 9.5.1) over
+the objective's size,
+
+    decrement = sqrt(grad^T Pi^-1 grad / size),        size = sum_i weight_i |F_i(w)|
+
+the distance to the optimum in the norm of the curvature. It is the same number in whatever units features, targets, row
+weights and penalty are given. A run has converged where it is at most `tol`, made of everyone's whole gradient at w, or
+where rounding hides what is left; and never where
+
+- there is gradient along directions whose curvature is lost in rounding (`Curvature.hidden`): nobody knows how far the
+  optimum is along them;
+- steps stay large while nothing is gained by them: there is no optimum, coefficients grow without end.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from danl.core.messages import Array
+from danl.core.structured import Curved
+from danl.methods.armijo import ROUNDING
+from danl.methods.base import Status
+
+TINY = float(np.finfo(float).tiny)
+VANISHED = 1e-4
+"""Curvature along a step that is below this share of what it was at the start has vanished."""
+NOT_SMALL = 1e-6
+"""A step is not small where its length, in the curvature of the start over the objective there, is above this."""
+MOST_NAMED = 5
+"""Coefficients that a note names."""
+
+NO_OPTIMUM = "there is no finite optimum"
+FLAT = (
+    "not converged: there is gradient left along directions whose curvature is lost in rounding; columns are nearly "
+    "collinear, or have means that are huge beside their spread: drop or combine columns, fit an intercept (columns "
+    "are then centred), or add a penalty"
+)
+
+
+def size_of(loss: float, largest: float) -> float:
+    """The size of the objective; never below the rounding of the largest: a perfect fit has none of its own."""
+    return max(abs(loss), ROUNDING * largest, TINY)
+
+
+def relative_decrement(metric: Curved | float | None, gradient: Array, size: float) -> float:
+    """sqrt(gradient^T metric^-1 gradient / size); the metric is a curvature, or a learning rate for its inverse."""
+    if metric is None:
+        return math.inf
+    if isinstance(metric, float | int):
+        return relative(metric * float(gradient @ gradient), size)
+    return relative(float(gradient @ metric.solve(gradient)) + metric.hidden(gradient, size), size)
+
+
+def relative(squared: float, size: float) -> float:
+    """sqrt(squared / size); nan stays nan."""
+    return math.sqrt(max(squared, 0.0) / max(size, TINY)) if not math.isnan(squared) else math.nan
+
+
+def verdict(
+    status: Status, start: Curved | None, start_size: float, step: Array, squared: float, hidden: float, size: float
+) -> tuple[Status, str]:
+    """How a run ends that would end with this status, and what to say of it: "converged" only at an optimum.
+
+    `step` is the one that would come next, `squared` its grad^T Pi^-1 grad, `hidden` what the projection hides of that.
+    """
+    remark = without_end(start, start_size, step, squared, size)
+    if remark is not None:
+        return "diverged", remark
+    if status == "converged" and math.isinf(hidden):
+        return "max_rounds", FLAT
+    return status, ""
+
+
+def without_end(start: Curved | None, start_size: float, step: Array, squared: float, size: float) -> str | None:
+    """What to say where the step is not small although the curvature along it has vanished; None where all is well.
+
+    Near an optimum steps vanish with the decrement. Where there is none, as with a feature that tells the class of some
+    rows alone, or a group without any event, Newton's steps go on at the same length while curvature, gradient and
+    decrement fade: the curvature at the start knows how large they are.
+    """
+    if start is None or not np.isfinite(step).all():
+        return None
+    moved = start.times(step)
+    before = float(step @ moved) / max(start_size, TINY)
+    now = squared / max(size, TINY)
+    if not (before > NOT_SMALL**2 and now < VANISHED * before):
+        return None
+    shares = np.abs(step * moved)
+    most = [int(j) for j in np.argsort(-shares)[:MOST_NAMED] if shares[j] > 0.01 * shares.max()]
+    return (
+        f"{NO_OPTIMUM}: coefficients {', '.join(map(str, sorted(most)))} grow without end while nothing is gained by "
+        "it (quasi-complete separation: a feature tells the outcome of some rows alone, or a group has no event); drop "
+        "or combine these features, or set alpha or l2 > 0, or C of an estimator"
+    )
