@@ -10,7 +10,7 @@ from tests.loopback import run_inside, skip_unless_possible
 @pytest.mark.slow
 def test_a_small_run():
     skip_unless_possible("ray")
-    run_inside("tests/flower/smoke.py", timeout=280)
+    run_inside("tests/flower/smoke.py", timeout=580)
 
 
 @pytest.mark.engines
