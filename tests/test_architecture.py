@@ -22,7 +22,7 @@ LAYERS = [
     ["core", "warn"],
     ["methods", "engines", "history", "scale", "trace"],
     ["result", "checkpoint"],
-    ["callbacks"],
+    ["callbacks", "run", "separation"],
     ["loop"],
     ["resume"],
     ["solver"],

@@ -4,10 +4,10 @@ With an intercept b that has no penalty, columns may be moved by any c without c
 
     a . v + b  =  (a - c) . v + (b + c . v)
 
-The coefficients v are the same; only the intercept is another. What changes is the arithmetic: with a mean of 1e7 and a
-spread of 1 the Hessian of the columns as they are has lost the spread to rounding, that of a - c has not. So the workers
-are asked for the means (`danl.core.messages.MomentsTask`), columns that need it are moved where the rows are, and the
-model is given back for the columns as they were.
+The coefficients v are the same; only the intercept is another. What changes is the arithmetic: with a mean of 1e7 and
+a spread of 1 the Hessian of the columns as they are has lost the spread to rounding, that of a - c has not. So the
+workers are asked for the means (`danl.core.messages.MomentsTask`), columns that need it are moved where the rows are,
+and the model is given back for the columns as they were.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ from danl.objectives import Array
 LARGE = 100.0
 """A mean of more than so many standard deviations is moved to zero: it would cost four digits of the Hessian."""
 
+ROUNDING = 1e3 * float(np.finfo(float).eps)
+"""A spread of less than this share of the mean is rounding: such a column is a constant, and stays where it is."""
 
-def centre_of(means: Array, squares: Array) -> Array | None:
-    """Where columns with these means, and these means of their squares, are to be moved from; None where none is."""
-    variances = np.maximum(squares - np.square(means), 0.0)
-    centre = np.where(np.square(means) > LARGE**2 * variances, means, 0.0)
+
+def centre_of(means: Array, variances: Array) -> Array | None:
+    """Where columns with these means and variances are to be moved from; None where none is."""
+    spread = np.sqrt(np.maximum(variances, 0.0))
+    large = (np.abs(means) > LARGE * spread) & (spread > ROUNDING * np.abs(means))
+    centre = np.where(large, means, 0.0)
     return centre if np.isfinite(centre).all() and centre.any() else None
 
 

@@ -22,6 +22,9 @@ from danl.kernels import Sandwich, times, transposed_times
 from danl.layout import Layout
 from danl.objectives import Array, Logistic, Loss, outputs_of, second_blocks
 
+ROWS_AT_A_TIME = 65_536
+"""Rows that are looked at together where a copy of them is made."""
+
 
 @dataclass(frozen=True)
 class LocalObjective:
@@ -96,15 +99,11 @@ class LocalObjective:
             return self._assembled(self.X, pairs)
 
     def moments(self) -> tuple[Array, Array, Array]:
-        """Means over the rows: of every column, of its square, and of the target, or the share of each class."""
+        """Over the rows: mean and variance of every column, mean of the target or the share of each class."""
         r, X, outputs = self.row_weights, self.X, self.layout.n_outputs
-        if sparse.issparse(X):
-            means, squares = X.T @ r, X.power(2).T @ r
-        else:
-            means, squares = X.T @ r, np.einsum("i,ij,ij->j", r, X, X)
-        if outputs == 1:
-            return np.asarray(means), np.asarray(squares), np.array([r @ self.y])
-        return np.asarray(means), np.asarray(squares), np.bincount(self.y.astype(np.intp), r, minlength=outputs)
+        means = np.asarray(X.T @ r)
+        of_class: Any = np.array([r @ self.y]) if outputs == 1 else np.bincount(self.y.astype(np.intp), r, outputs)
+        return means, variances(X, r, means), of_class
 
     def certainty(self, w: Array) -> Array:
         """How far each row's likeliest class is from probability 1: logistic and multinomial losses."""
@@ -171,6 +170,21 @@ class LocalObjective:
         # Each of the rows stands for n_rows / len(rows) of them: an unbiased estimate, weights or not.
         scale = self.n_rows / len(rows)
         return self.X[rows], self.y[rows], scale * self.row_weights[rows]
+
+
+def variances(X: Any, row_weights: Array, means: Array) -> Array:
+    """Of the columns about their means: squares less squared means would lose what a large mean hides."""
+    rows, columns = X.shape
+    if not sparse.issparse(X):
+        of_rows = range(0, rows, ROWS_AT_A_TIME)
+        parts = (slice(first, first + ROWS_AT_A_TIME) for first in of_rows)
+        return np.asarray(np.sum([row_weights[part] @ np.square(X[part] - means) for part in parts], axis=0))
+    stored = sparse.csr_array(X)
+    weights = np.repeat(row_weights, np.diff(stored.indptr))
+    found = np.bincount(stored.indices, weights * np.square(stored.data - means[stored.indices]), columns)
+    there = np.bincount(stored.indices, minlength=columns) == rows
+    left_out = np.where(there, 0.0, 1.0 - np.bincount(stored.indices, weights, columns))
+    return np.asarray(found + left_out * np.square(means))
 
 
 def margins(X: Any, w: Array, layout: Layout) -> Array:

@@ -13,14 +13,13 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from danl.centring import centre_of, from_moved, to_moved
-from danl.core.aggregate import mean_gradient, mean_loss, of_kind, shares, trained_pairs
-from danl.core.border import Border
+from danl.centring import from_moved
+from danl.core.aggregate import mean_gradient, mean_loss, of_kind, trained_pairs
 from danl.core.costs import bytes_each, bytes_of, pruning_error, seconds_each
 from danl.core.messages import (
     FOR_GOOD,
@@ -30,7 +29,6 @@ from danl.core.messages import (
     GradientReply,
     GradientTask,
     Mask,
-    MomentsReply,
     MomentsTask,
     Replies,
     Task,
@@ -39,12 +37,13 @@ from danl.core.stack import Tasks, who_answered, who_was_asked
 from danl.engines import Engine
 from danl.errors import InputError
 from danl.history import TRAINING, History, Row
-from danl.methods import AnyMethod, Info, Setup, State, Status, Turn
+from danl.methods import Info, State, Status, Turn
 from danl.methods.ending import relative_decrement, size_of
-from danl.objectives import null_margins
-from danl.policies import MaskRecord, Profile, coverage_counts
-from danl.problem import Problem, RemoteProblem
-from danl.result import Reference, Result
+from danl.policies import MaskRecord, coverage_counts
+from danl.problem import Problem
+from danl.result import Result
+from danl.run import Run, after_moments, moved_run
+from danl.separation import separation_bound
 from danl.trace import ANSWERED, SILENT, Trace
 from danl.warn import warn
 from danl.words import listed
@@ -52,30 +51,17 @@ from danl.words import listed
 UNCOVERED_ROUNDS = 50
 """Warn when a region was in nobody's mask for this many masked rounds in a row."""
 BLOWN_UP = 1e12
-"""Stop as diverged when the objective is this many times 1 + |f(w0)|: nothing comes back from there."""
+"""Stop as diverged when the objective is this many times |f(w0)| + |f(0)|: nothing comes back from there."""
 ENDED_WORSE = 10.0
-"""Call a run that used up its rounds diverged when it ends this many times above 1 + |f(w0)|."""
+"""Call a run that used up its rounds diverged when it ends this many times above |f(w0)| + |f(0)|."""
+NOBODY_TRAINED = (
+    "nobody trained any region in {rounds} masked round(s): all progress came from exchanges that ask everyone for "
+    "everything; use a policy that covers the regions, such as coverage:psi=1"
+)
 NAMED = 20
 """How many workers, or reasons, the note on a lost quorum names one by one."""
 CHECK_AGAIN = 0.1
 """After a check that failed, wait until the estimate has fallen to this share before asking the workers again."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """Everything a run is made of, checked."""
-
-    problem: Problem | RemoteProblem
-    method: AnyMethod
-    setup: Setup
-    profiles: Sequence[Profile] | None
-    reference: Reference | None
-    monitor: bool
-    border: Border
-    entries_per_row: Array = field(default_factory=lambda: np.zeros(0))
-    trace: Trace | None = None
-    moments: bool = False  # whether the workers are asked for the means of their columns first
-    start_at_null: bool = False  # whether the intercept starts at that of the model without features
 
 
 class Saver(Protocol):
@@ -100,13 +86,14 @@ def go_through(
     if carried is not None:
         loop.restore(carried)
     try:
-        if carried is None and run.moments:
-            loop.ask_moments()
         status = loop.go(callback, saver)
     except KeyboardInterrupt:
         status = "interrupted"
         if saver is not None:
             saver.save(loop.carried, last=True)
+    remarks = (*filter(None, [getattr(loop.state, "remark", "")]), *loop.untrained_notes())
+    for remark in remarks:
+        warn(remark)
     layout, centre = run.problem.layout, loop.moved_by
     return Result(
         w=from_moved(loop.w, layout, centre),
@@ -114,7 +101,7 @@ def go_through(
         history=loop.history,
         method=run.method.name,
         failures=tuple(loop.failures),
-        notes=(*loop.shut_out_notes, *getattr(loop.state, "notes", ()), *loop.quorum_notes(status)),
+        notes=(*loop.shut_out_notes, *getattr(loop.state, "notes", ()), *remarks, *loop.quorum_notes(status)),
         dropped=loop.dropped,
         products=dict(getattr(loop.state, "products", {})),
         settings=settings_of(run, engine) | {"w0": from_moved(loop.setup.w0, layout, centre).tolist()},
@@ -138,6 +125,7 @@ class Loop:
         self.shut_out_notes: list[str] = []
         self.carried: dict[str, Any] = {}  # of the newest exchange that was recorded
         self.uncovered = (0,) * run.setup.regions.n_regions  # masked rounds each region was left out of, to today
+        self.rounds_without_training = 0  # masked rounds of somebody that trained nothing; -1 once one did
         self.estimate = math.inf  # of the decrement, where the method has only that
         self.failed_check = math.inf  # the estimate at the last check that failed
         self.told = Info()  # what the workers said of the newest model
@@ -151,45 +139,35 @@ class Loop:
         self.ceiling = math.inf
         if run.monitor and isinstance(run.problem, Problem):
             self.ceiling = abs(run.problem.objective(self.w)) + abs(run.problem.objective(np.zeros_like(self.w)))
+        self.separated_below = separation_bound(run.problem)
         if math.isinf(self.ceiling) and run.monitor:
             raise InputError("w0: the objective is infinite there; start nearer to zero, or leave it out for zeros")
 
     @property
     def moved_by(self) -> Array | None:
         """What this run moved columns by; None where it did not, or was given a problem with moved columns."""
-        return self.run.problem.centre if self.run.moments else None
+        return self.run.problem.centre if self.run.moves else None
 
-    def ask_moments(self) -> None:
-        """With an intercept, before anything else: means of the columns, which are moved where these are large.
-
-        Those who do not answer, or may not, are not missed: any point near the rows will do.
-        """
+    def _ask_moments(self) -> None:
+        """With an intercept, before anything else: the means of the columns, which are moved where they are large."""
         begun = time.perf_counter()
-        exchange = self.setup.ask_everyone("moments", MomentsTask(0))
-        exchange, replies = self._carry(exchange, for_good=("invalid",))
-        answers, problem = of_kind(replies, MomentsReply), self.run.problem
-        if answers:
-            share = shares(self.setup.weights, answers)
-            means, squares, targets = (
-                sum(share[worker] * getattr(reply, name) for worker, reply in answers.items())
-                for name in ("means", "squares", "targets")
-            )
-            run = self.run
-            if run.start_at_null:
-                w0 = problem.layout.join(np.zeros_like(means), null_margins(problem.loss, targets))
-                run = replace(run, setup=replace(run.setup, w0=w0))
-            run = moved_run(run, centre_of(means, squares), start_moves=not run.start_at_null)
-            policy = run.setup.policy if run.setup.policy.side == "worker" else None
-            self.engine.open(run.problem, regions=run.setup.regions, policy=policy, seed=run.setup.seed)
-            self._begin(run)
+        exchange, replies = self._carry(self.setup.ask_everyone("moments", MomentsTask(0)), for_good=("invalid",))
+        begin = after_moments(self.run, replies)
+        if begin is not self.run:
+            policy = self.setup.policy if self.setup.policy.side == "worker" else None
+            self.engine.open(begin.problem, regions=self.setup.regions, policy=policy, seed=self.setup.seed)
+            self._begin(begin)
         self._record(exchange, replies, self.w, time.perf_counter() - begun)
 
     def go(self, callback: Callable[[Row], bool] | None, saver: Saver | None = None) -> Status:
         """Exchange until there is a status; a callback that returns True ends the run as well."""
         status: Status | None = None
-        most = self.setup.setting.max_rounds + self.run.moments
+        most = self.setup.setting.max_rounds + self.run.ask_moments
         while status is None and len(self.history) <= most:
-            status = self._check() if self._check_due() else self._exchange()
+            if self.run.ask_moments and not len(self.history):
+                self._ask_moments()
+            else:
+                status = self._check() if self._check_due() else self._exchange()
             self.carried = self._carried()
             if saver is not None:
                 last = status is not None or len(self.history) > most
@@ -216,11 +194,13 @@ class Loop:
             "shut_out": dict(self.shut_out),
             "shut_out_notes": tuple(self.shut_out_notes),
             "uncovered": self.uncovered,
+            "rounds_without_training": self.rounds_without_training,
             "estimate": self.estimate,
             "failed_check": self.failed_check,
             "history": self.history,
             "centre": self.run.problem.centre,
             "ceiling": self.ceiling,
+            "start_model": self.setup.w0,
         }
 
     def restore(self, carried: Mapping[str, Any]) -> None:
@@ -232,7 +212,8 @@ class Loop:
         self.shut_out = {who: each for who, each in carried["shut_out"].items() if each.kind != "gone"}
         self.shut_out_notes = list(carried["shut_out_notes"])
         self.estimate, self.failed_check = carried["estimate"], carried["failed_check"]
-        self.ceiling = carried["ceiling"]
+        self.ceiling, self.rounds_without_training = carried["ceiling"], carried["rounds_without_training"]
+        self.setup = replace(self.setup, w0=carried["start_model"])
 
     def _exchange(self) -> Status | None:
         """Steps 1 to 5 of the loop."""
@@ -248,6 +229,8 @@ class Loop:
         row = self._record(exchange, replies, state.w if finite else self.w, elapsed)
         if not finite or (self.run.monitor and not row.objective <= BLOWN_UP * self.ceiling):  # nan is not <=
             return "diverged"
+        if row.objective < self.separated_below and self._everyone_counts():
+            return "diverged"  # there is no optimum: proven
         ended: Status | None = state.status
         return ended
 
@@ -309,6 +292,9 @@ class Loop:
             self.measured = (w, weights, objective, float(np.linalg.norm(gradient)))
         return self.measured[2], self.measured[3]
 
+    def _everyone_counts(self) -> bool:
+        return np.array_equal(getattr(self.state, "weights", self.setup.weights), self.setup.weights)
+
     def _warn_uncovered(self) -> None:
         longest = max(self.uncovered)
         if longest == UNCOVERED_ROUNDS + 1:  # once, when it happens
@@ -316,6 +302,11 @@ class Loop:
                 f"region {self.uncovered.index(longest)} was trained by nobody for {UNCOVERED_ROUNDS} masked rounds; "
                 "use a policy that covers it, such as coverage:psi=1"
             )
+
+    def untrained_notes(self) -> tuple[str, ...]:
+        """A word where masked rounds trained nothing at all: what there is of a model came from other exchanges."""
+        rounds = self.rounds_without_training
+        return (NOBODY_TRAINED.format(rounds=rounds),) if rounds > 0 else ()
 
     def _record(self, exchange: Exchange, replies: Replies, w: Array, elapsed: float) -> Row:
         """Step 4: one row."""
@@ -330,10 +321,12 @@ class Loop:
                 0 if count else rounds + 1 for count, rounds in zip(coverage, self.uncovered, strict=True)
             )
             self._warn_uncovered()
+            if _is_masked(exchange) and len(replies.received) and self.rounds_without_training >= 0:
+                self.rounds_without_training = -1 if any(coverage) else self.rounds_without_training + 1
         up, down = bytes_of(exchange, replies)
         taken = self._seconds(exchange, replies)
         weights = getattr(self.state, "weights", self.setup.weights)  # fewer workers, another objective
-        comparable = reference is not None and np.array_equal(weights, self.setup.weights)
+        comparable = reference is not None and self._everyone_counts()
         objective, grad_norm = self._measure(w, weights)
         row = Row(
             exchange=len(self.history),
@@ -382,18 +375,6 @@ class Loop:
         trace.note(number, asked, trained, *bytes_each(exchange, replies, count), taken)
 
 
-def moved_run(run: Run, centre: Array | None, *, start_moves: bool = True) -> Run:
-    """The run on moved columns: its problem, its start unless it is one of moved columns, and what it is compared with."""
-    if centre is None or not run.moments:
-        return run
-    layout, reference = run.problem.layout, run.reference
-    if reference is not None:
-        reference = replace(reference, w=to_moved(reference.w, layout, centre))
-    w0 = to_moved(run.setup.w0, layout, centre) if start_moves else run.setup.w0
-    problem = run.problem.moved_by(centre)
-    return replace(run, problem=problem, setup=replace(run.setup, w0=w0), reference=reference)
-
-
 def settings_of(run: Run, engine: Engine) -> dict[str, Any]:
     setup, problem = run.setup, run.problem
     names: list[str] = (
@@ -420,6 +401,13 @@ def settings_of(run: Run, engine: Engine) -> dict[str, Any]:
         "engine": repr(engine),
         "w0": [float(value) for value in setup.w0],
     }
+
+
+def _is_masked(exchange: Exchange) -> bool:
+    """Whether this is a round of Algorithm 1, and no question for all of the gradient."""
+    tasks = exchange.tasks
+    task = tasks.task if isinstance(tasks, Tasks) else next(iter(tasks.values()), None)
+    return isinstance(task, GradientTask) and task.round > 0
 
 
 def _slowest(taken: Array) -> float:

@@ -100,7 +100,7 @@ class Logistic:
         return out
 
     def null_margins(self, targets: Array) -> Array:
-        """log p / (1 - p)."""
+        """Log p / (1 - p)."""
         return np.asarray(np.log(targets) - np.log1p(-targets))
 
     def exp_value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:

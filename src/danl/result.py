@@ -90,6 +90,7 @@ class Result:
             "objective": _known(last.objective) if last else None,
             "gap": _known(last.gap) if last else None,
             "grad_norm": _known(last.grad_norm) if last else None,
+            "decrement": _known(last.decrement) if last else None,
             "bytes_up": int(history.column("bytes_up").sum()),
             "bytes_down": int(history.column("bytes_down").sum()),
             "min_coverage": last.min_coverage if last else None,

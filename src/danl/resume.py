@@ -14,9 +14,9 @@ from scipy import sparse
 from danl.checkpoint import Checkpoints, columns_of, fingerprint_of, history_of
 from danl.errors import InputError, bad_argument
 from danl.history import History
-from danl.loop import Run
 from danl.problem import Problem
 from danl.result import Result
+from danl.run import Run
 
 
 @dataclass

@@ -16,7 +16,7 @@ from danl.core.border import Border, Guards
 from danl.core.messages import Array
 from danl.engines import Engine, make_engine
 from danl.errors import InputError, bad_argument
-from danl.loop import Run, go_through, settings_of
+from danl.loop import go_through, settings_of
 from danl.methods import AnyMethod, Setup, make_method
 from danl.methods.information import Information
 from danl.objectives import outputs_of
@@ -25,8 +25,10 @@ from danl.problem import Problem, RemoteProblem
 from danl.regions import Regions
 from danl.result import Reference, Result
 from danl.resume import Keeper, fingerprint, make_checkpoints, take_up
+from danl.run import Run, moved_run
+from danl.separation import look_for_separation
 from danl.trace import Trace
-from danl.warn import SEPARATED, may_be_separated, refuse_if_too_large, separated, warn
+from danl.warn import refuse_if_too_large, warn
 
 DEFAULT_METHOD = "danl"
 START_ROUNDS = 1_000_000
@@ -67,11 +69,13 @@ def solve(
     policy : str, policy or callable, optional
         Who trains what in each round; see `danl.policies`. Default: everyone everything.
     w0 : array, str or method, optional
-        The start: zeros by default; an array; or a method that makes it, such as "fedavg:rounds=10", the paper's.
+        The start: zeros by default, with an intercept the model without features; an array; or a method that makes
+        it, such as "fedavg:rounds=10", the paper's.
     max_rounds : int
         The paper's T: every exchange after the first one counts, whatever its kind.
     tol : float
-        Stop when the gradient norm of the objective, evaluated by the workers at the model returned, is at most this.
+        Stop when the Newton decrement over the square root of the objective, sqrt(grad^T H^-1 grad / f), evaluated by
+        the workers at the model returned, is at most this: a number without units (docs/method.md#the-end).
     seed : int
         Of every random draw: masks, mini-batches.
     engine : str or engine
@@ -113,7 +117,8 @@ def solve(
         mark = "" if checkpoints is None else fingerprint(run, w0)
         taken = None if resume is None else take_up(resume, mark)
         start = None if taken is None else taken.start
-        run = replace(run, moments=problem.intercept and problem.centre is None and not isinstance(method, Information))
+        moves = problem.intercept and problem.centre is None and not isinstance(method, Information)
+        run = replace(run, moves=moves, ask_moments=moves)
         if taken is not None:
             for reason in taken.passed_over:
                 warn(f"checkpoint passed over, {reason}")
@@ -123,10 +128,11 @@ def solve(
             if start.status not in ("max_rounds", "converged"):
                 return replace(start, start=start)
             w0 = start.w
-        at_null = w0 is None and start is None
         setup = replace(run.setup, w0=_start_model(w0, problem.n_coefficients))
-        run = replace(run, setup=setup, start_at_null=at_null)
+        run = replace(run, setup=setup, start_at_null=w0 is None)
         keeper = None if checkpoints is None else Keeper(checkpoints, mark, run.setup.w0, start)
+        if start is not None:  # it has asked
+            run = moved_run(replace(run, ask_moments=False), start.centre)
         carried = None if taken is None else taken.carried
         if trace is not None:
             trace.begin(problem.n_workers, run.setup.regions.n_regions)
@@ -140,18 +146,10 @@ def solve(
     finally:
         made_engine.close()
     looked = result.status == "interrupted" or bool(result.products)  # a look at a model is no run to one
-    if not looked and may_be_separated(problem):
-        objective = problem.objective(result.w) if isinstance(problem, Problem) else result.objective
-        result = without_optimum(result) if separated(problem, objective) else result
+    if not looked:
+        result = look_for_separation(problem, result)
     callbacks.end(result)
     return result
-
-
-def without_optimum(result: Result) -> Result:
-    """Say of a run that it proved that there is no optimum; a small gradient is then no sign of one."""
-    warn(SEPARATED)
-    status = "diverged" if result.status == "converged" else result.status
-    return replace(result, status=status, notes=(*result.notes, SEPARATED))
 
 
 def observed_information(
@@ -169,7 +167,7 @@ def observed_information(
 
 
 def reference_optimum(problem: Problem, *, w0: Array | None = None, tol: float = 1e-13) -> Reference:
-    """The optimum of the problem by safeguarded Newton, to gradient norm `tol` or rounding, with what was reached."""
+    """The optimum of the problem by safeguarded Newton, to decrement `tol` or rounding, with what was reached."""
     result = solve(problem, method="newton", w0=w0, regions=1, tol=tol, max_rounds=500)
     if result.status == "interrupted":
         raise KeyboardInterrupt  # half an optimum is none: nothing may be measured against it

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from typing import Any
 
-import numpy as np
-
 from danl.errors import DanlWarning, InputError
-from danl.objectives import Array, Logistic, Multinomial
-from danl.problem import Problem, RemoteProblem
 from danl.regions import Regions
 
 
@@ -34,48 +29,6 @@ def refuse_if_too_large(method: Any, regions: Regions) -> None:
             f"method={method.name!r}: {d} coefficients make {what} of {needed / 1e9:.1f} GB, more than half of this "
             f"machine's {memory / 1e9:.1f} GB; use method='danl' with curvature='lowrank:50', 'diag' or, with many "
             "regions, 'block', or method='gd' or 'fedavg'"
-        )
-
-
-def may_be_separated(problem: Problem | RemoteProblem) -> bool:
-    """Whether the problem is one that separation leaves without an optimum."""
-    return isinstance(problem.loss, Logistic | Multinomial) and not problem.penalties.any()
-
-
-def separated(problem: Problem | RemoteProblem, objective: float) -> bool:
-    """Whether a value of the objective proves that the problem has no optimum because some w classifies every row.
-
-    For problems that may be (`may_be_separated`). A row's loss is below log 2 only where it is on the right side, so an
-    objective below log 2 times the smallest weight of any row proves that every row is.
-    """
-    if isinstance(problem, Problem):
-        rows = zip(problem.weights, problem.locals, strict=True)
-        smallest = min(float(weight) * float(local.row_weights.min()) for weight, local in rows)
-    elif np.array_equal(problem.rows, problem.total_weights):
-        smallest = float(np.min(problem.weights / problem.rows))
-    else:
-        return False  # rows that are elsewhere, of weights that are not known
-    return objective < math.log(2.0) * smallest
-
-
-SEPARATED = (
-    "the data is separable and there is no penalty: the coefficients grow without end and the objective has no "
-    "optimum (perfect separation: some coefficients classify every row); set alpha or l2 > 0, or C of an estimator"
-)
-
-
-CERTAIN = 1e-10
-"""A fitted probability this near to 0 or 1 is one that without a penalty would go on to it."""
-
-
-def warn_if_nearly_separated(problem: Problem, w: Array) -> None:
-    """Say where a fit that may be separated gives some rows a probability of 0 or 1: coefficients may have no end."""
-    certain = sum(int(np.count_nonzero(local.certainty(w) < CERTAIN)) for local in problem.locals)
-    if certain:
-        warn(
-            f"{certain} rows have fitted probabilities of 0 or 1, to within {CERTAIN:g}, and there is no penalty: some "
-            "coefficients may grow without end (quasi-complete separation: a feature tells the class of some rows "
-            "alone); look for standard errors that are very large, drop that feature, or set alpha or C"
         )
 
 

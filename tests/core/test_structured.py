@@ -189,8 +189,10 @@ def test_no_direction_is_flatter_than_mu():
     regions = Regions.make(2, 4)
     flat = np.array([0.0, 1.0, 2.0, -1e-9])
     np.testing.assert_array_equal(build(Structure("diag"), flat, regions, 0.5, 0).diagonal, [0.5, 1.0, 2.0, 0.5])
-    made = build(Structure("diag"), flat, regions, 0.0, 0)  # no penalty: a small share of the largest
-    assert made.diagonal.min() == pytest.approx(2e-12)
+    made = build(Structure("diag"), flat, regions, 0.0, 0)  # no penalty: a column without entries is as the steepest
+    np.testing.assert_array_equal(made.diagonal, [2.0, 1.0, 2.0, 2.0])
+    thin = build(Structure("diag"), np.array([1e-20, 1.0, 2.0, 1e20]), regions, 0.0, 0)  # and a small one is itself
+    np.testing.assert_array_equal(thin.diagonal, [1e-20, 1.0, 2.0, 1e20])
     block = build(Structure("block"), np.zeros(6), regions, 0.5, 0)
     np.testing.assert_allclose(block.solve(np.ones(4)), 2.0)
     sketch = np.concatenate([flat, np.zeros(4)])

@@ -20,6 +20,8 @@ from danl.core.messages import (
     LossReply,
     LossTask,
     ModelReply,
+    MomentsReply,
+    MomentsTask,
     ScoresReply,
     ScoresTask,
     SmoothnessReply,
@@ -77,6 +79,8 @@ MESSAGES = {
     ModelReply: st.builds(ModelReply, counts, counts, vectors(), numbers),
     ScoresReply: st.builds(ScoresReply, counts, counts, vectors()),
     SmoothnessReply: st.builds(SmoothnessReply, counts, counts, numbers),
+    MomentsTask: st.builds(MomentsTask, counts),
+    MomentsReply: st.builds(MomentsReply, counts, counts, vectors(), vectors(), vectors()),
     Failure: st.builds(Failure, counts, st.sampled_from(["timeout", "died", "refused", "invalid", "error"]), st.text()),
 }
 anything = st.one_of(*MESSAGES.values())

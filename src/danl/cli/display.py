@@ -95,6 +95,7 @@ def summary_table(summary: Mapping[str, Any], reference: bool) -> Table:
     if reference:
         table.add_row("gap", number(summary["gap"], ".3e"))
     table.add_row("gradient norm", number(summary["grad_norm"], ".3e"))
+    table.add_row("decrement", number(summary["decrement"], ".1e"))
     table.add_row("bytes", f"{human_bytes(summary['bytes_up'])} up, {human_bytes(summary['bytes_down'])} down")
     table.add_row(
         "masks",

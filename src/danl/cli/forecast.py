@@ -1,4 +1,4 @@
-"""How far a run still has to go: a straight line through the newest logarithms of the gradient norm.
+"""How far a run still has to go: a straight line through the newest logarithms of the decrement.
 
 Newton-type runs fall faster and faster, masked ones stall before a Hessian exchange; what the newest exchanges did is
 all this goes by, and where they did not fall it says so.
@@ -28,7 +28,7 @@ FLAT = 1e-6
 class Seen:
     """What the forecast goes by of one exchange."""
 
-    norm: float
+    decrement: float
     elapsed: float  # seconds since the run began
 
 
@@ -40,17 +40,17 @@ def forecast(seen: Sequence[Seen], *, tol: float, left: int) -> str:
     pace = (newest[-1].elapsed - newest[0].elapsed) / max(len(newest) - 1, 1)
     if tol <= 0:
         return f"no tolerance; {left} exchanges left{_in(left * pace)}"
-    norms = [each.norm for each in newest if each.norm > 0 and math.isfinite(each.norm)]
-    if norms and norms[-1] <= tol:
+    values = [each.decrement for each in newest if each.decrement > 0 and math.isfinite(each.decrement)]
+    if values and values[-1] <= tol:
         return "reached; the workers have the last word"
-    if len(norms) < FEWEST:
+    if len(values) < FEWEST:
         return "unclear"
-    slope, error = _line(np.log10(norms))
+    slope, error = _line(np.log10(values))
     if slope > -max(FLAT, SURE * error):
         return "unclear: it does not fall steadily"
     if slope > -SLOWEST:
         return "unclear: it falls too slowly to tell"
-    needed = math.ceil(math.log10(norms[-1] / tol) / -slope)
+    needed = math.ceil(math.log10(values[-1] / tol) / -slope)
     if needed > left:
         return f"about {needed} exchanges, more than the {left} left"
     return f"about {needed} exchanges{_in(needed * pace)}"

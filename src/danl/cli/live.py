@@ -46,7 +46,7 @@ class LiveView:
     max_rounds : int
         Most exchanges after the first one.
     tol : float
-        The gradient norm the run is to reach.
+        The decrement the run is to reach.
     trace : Trace, optional
         That of the run, for the matrix; without one only the counts of the rows are shown.
 
@@ -103,7 +103,7 @@ class LiveView:
         self._hessians += row.kind == "hessian"
         value = row.gap if not math.isnan(row.gap) else row.grad_norm
         self._course.add(value, HESSIAN * (row.kind == "hessian") | REFUSED * row.refused)
-        self._seen.append(Seen(row.grad_norm, elapsed))
+        self._seen.append(Seen(row.decrement, elapsed))
         self._row = row
 
     # Without a terminal.
@@ -171,6 +171,8 @@ class LiveView:
         if not math.isnan(row.gap):
             yield f"gap {row.gap:.2e}"
         yield f"|grad| {row.grad_norm:.2e}"
+        if not math.isnan(row.decrement):
+            yield f"decrement {row.decrement:.1e}"
         yield self._elapsed()
         yield f"objective {row.objective:.8g}"
 
@@ -188,7 +190,7 @@ class LiveView:
 
     def _left(self, row: Row, seen: list[Seen]) -> str:
         told = forecast(seen, tol=self._tol, left=max(self._max_rounds - row.exchange, 0))
-        return f"to |grad| {self._tol:g}: {told}" if self._tol > 0 else told
+        return f"to decrement {self._tol:g}: {told}" if self._tol > 0 else told
 
 
 def _joined(parts: Iterable[str], width: int, style: str = "") -> Text:

@@ -241,9 +241,10 @@ class Border:
                 fault, vectors = None, {"gradient": (gradient, d)}
             case ScoresReply(packed_scores=packed):
                 return packed_fault(packed, np.zeros(d), excused=blown_up, blown_up=blown_up)
-            case MomentsReply(means=means, squares=squares, targets=targets):
+            case MomentsReply(means=means, variances=variances, targets=targets):
                 n, outputs = self.columns
-                fault, vectors = None, {"means": (means, n), "squares": (squares, n), "targets": (targets, outputs)}
+                fault = None
+                vectors = {"means": (means, n), "variances": (variances, n), "targets": (targets, outputs)}
             case ModelReply(w=w):
                 fault, vectors = None, {"model": (w, d)}
             case _:

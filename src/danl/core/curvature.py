@@ -101,7 +101,9 @@ def project(hessian: Array, mu: float, least: float | None = None) -> Curvature:
     rounding = EIGENVALUE_ROUNDING * _top(eigenvalues)
     if mu <= rounding:
         return _in_units_of_the_diagonal(hessian)
-    found = np.maximum(np.where(eigenvalues > len(hessian) * rounding, eigenvalues, 0.0), mu if least is None else least)
+    found = np.maximum(
+        np.where(eigenvalues > len(hessian) * rounding, eigenvalues, 0.0), mu if least is None else least
+    )
     return Curvature(hessian, eigenvalues=np.maximum(eigenvalues, mu), vectors=vectors, found=found)
 
 

@@ -111,7 +111,7 @@ class SmoothnessTask:
 
 @dataclass(frozen=True)
 class MomentsTask:
-    """Send the means of the columns, of their squares and of the target: for the intercept (`danl.centring`)."""
+    """Send means and variances of the columns, and the mean of the target: for the intercept (`danl.centring`)."""
 
     exchange: int
 
@@ -199,12 +199,12 @@ class SmoothnessReply:
 
 @dataclass(frozen=True)
 class MomentsReply:
-    """Means over the worker's rows: of every column, of its square, and of the target, or the share of each class."""
+    """Over the worker's rows: mean and variance of every column, mean of the target or the share of each class."""
 
     worker: int
     exchange: int
     means: Array
-    squares: Array
+    variances: Array
     targets: Array
 
 
@@ -306,8 +306,8 @@ def payload_bytes(message: Task | Reply) -> int:
             return w.nbytes + 8
         case ScoresReply(packed_scores=packed):
             return packed.nbytes
-        case MomentsReply(means=means, squares=squares, targets=targets):
-            return means.nbytes + squares.nbytes + targets.nbytes
+        case MomentsReply(means=means, variances=variances, targets=targets):
+            return means.nbytes + variances.nbytes + targets.nbytes
         case LossReply() | SmoothnessReply():
             return 8
 

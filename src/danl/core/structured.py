@@ -31,6 +31,8 @@ from danl.regions import IntArray, Regions
 
 ROUNDING = {"float64": 1e-14, "float32": 1e-6}
 """What the numbers of a sketch are rounded to, as a share of its norm, with room for the sums they are."""
+WIDEST = 1e10
+"""From this ratio of the largest to the smallest diagonal entry on a sketch has lost the small columns to rounding."""
 
 
 class Curved(Protocol):
@@ -170,7 +172,13 @@ def build(
 
 
 def low_rank(diagonal: Array, sketch: Array, omega: Array, mu: float, rounding: float) -> LowRank:
-    """Leading eigenpairs of the data's part, and the diagonal of the rest."""
+    """Leading eigenpairs of the data's part, and the diagonal of the rest.
+
+    Where columns are so different in size that a sketch sees only the largest, the diagonal alone.
+    """
+    there = diagonal[diagonal > 0]
+    if there.size and there.max() > WIDEST * there.min():
+        return LowRank.of(_above_zero(diagonal, diagonal, mu), np.zeros((diagonal.size, 0)))
     values, vectors = nystrom(sketch, omega, rounding)
     factor = vectors * np.sqrt(values)
     rest = diagonal - np.square(factor).sum(axis=1)
@@ -196,6 +204,7 @@ def _above_zero(rest: Array, diagonal: Array, mu: float) -> Array:
 
     A column without any entry counts as the steepest: there is no gradient along it.
     """
+    if mu > 0:
+        return np.maximum(rest, np.maximum(EIGENVALUE_ROUNDING * diagonal, mu))
     top = max(float(diagonal.max(initial=0.0)), float(np.finfo(float).tiny))
-    share = EIGENVALUE_ROUNDING if mu > 0 else RELATIVE_FLOOR
-    return np.maximum(rest, np.maximum(share * np.where(diagonal > 0, diagonal, top / share), mu))
+    return np.where(diagonal > 0, np.maximum(rest, RELATIVE_FLOOR * diagonal), top)

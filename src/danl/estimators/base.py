@@ -28,7 +28,6 @@ from danl.data.partition import Shard, partition
 from danl.errors import DanlWarning, InputError, bad_argument
 from danl.estimators.inference import Inference, observed
 from danl.estimators.saved import read_estimator, write_estimator
-from danl.estimators.separation import look_for_separation
 from danl.estimators.summary import Summary
 from danl.history import History, Row
 from danl.layout import Layout
@@ -36,8 +35,8 @@ from danl.objectives import Array, Loss
 from danl.problem import Problem
 from danl.regions import Regions
 from danl.result import Result
+from danl.separation import endless, may_be_separated
 from danl.solver import solve
-from danl.warn import SEPARATED, may_be_separated
 
 WHAT_TO_DO = {
     "max_rounds": "give it more rounds (max_rounds), scale the features, or add a penalty (a smaller C)",
@@ -104,10 +103,10 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
                 engine=self.engine,
                 callback=self._callbacks(progress),
             )
-            result = look_for_separation(problem, result)
         if result.status != "converged":
             caught.append(self._not_converged(problem, result))
-        caught += [DanlWarning(f"{type(self).__name__}: {note}") for note in result.notes if note != SEPARATED]
+        said = {str(each) for each in caught}
+        caught += [DanlWarning(f"{type(self).__name__}: {note}") for note in result.notes if note not in said]
         for each in caught:
             warnings.warn(each, stacklevel=3)
         self._problem, self._regions, self._inference = problem, regions, None
@@ -121,14 +120,14 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
         return [each for each in (progress, *given) if each is not None]
 
     def _not_converged(self, problem: Problem, result: Result) -> ConvergenceWarning:
-        norm = result.history[-1].grad_norm if len(result.history) else np.nan
+        left = result.history[-1].decrement if len(result.history) else np.nan
         stuck = result.status == "max_rounds" and result.n_rounds < self.max_rounds
-        what_to_do = WHAT_TO_DO["separated" if SEPARATED in result.notes else "stuck" if stuck else result.status]
-        if SEPARATED not in result.notes and result.status != "stopped" and may_be_separated(problem):
+        what_to_do = WHAT_TO_DO["separated" if endless(result) else "stuck" if stuck else result.status]
+        if not endless(result) and result.status != "stopped" and may_be_separated(problem):
             what_to_do += PERHAPS
         return ConvergenceWarning(
             f"{type(self).__name__} did not converge: {result.status} after {len(result.history)} exchanges, "
-            f"gradient norm {norm:.1e} (tol {self.tol:g}); {what_to_do}"
+            f"decrement {left:.1e} (tol {self.tol:g}); {what_to_do}"
         )
 
     def _problem_of(self, X: Any, y: Array, loss: str | Loss, groups: Any, weights: Array | None) -> Problem:
@@ -259,7 +258,7 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
 
     def _doubts(self) -> tuple[str, ...]:
         """What a reader of the table must know of a fit that did not end well."""
-        if SEPARATED in self.result_.notes:
+        if endless(self.result_):
             return ("SEPARABLE: without a penalty there is no best model, and these numbers mean nothing",)
         if self.result_.status != "converged":
             return (f"NOT CONVERGED ({self.result_.status}): these are not the numbers of the best model",)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from danl.centring import from_moved_matrix, to_moved
 from danl.core.curvature import with_unit_diagonal
 from danl.core.messages import Array
 from danl.engines import Engine
@@ -47,6 +48,7 @@ class Inference:
     n_workers: int
     alpha: float
     mean_loss: float  # without the penalty
+    centre: Array | None = None  # what columns were moved by for the Hessian and the scores
 
     def covariance(self, layout: Layout, kind: str) -> tuple[Array, float]:
         """Of the numbers of w, laid out as they are, and phi; nan where the data says nothing about a coefficient."""
@@ -57,6 +59,10 @@ class Inference:
         else:
             assert self.scores is not None
             covariance = inverse @ self.scores @ inverse
+        covariance = from_moved_matrix(covariance, layout, self.centre)
+        if self.centre is not None and layout.intercept:  # an intercept is made of coefficients, too
+            rows = unknown.reshape(layout.n_outputs, layout.columns)
+            rows[:, -1] |= (rows[:, : layout.n_features] & (self.centre != 0)).any(axis=1)
         covariance[unknown, :] = covariance[:, unknown] = np.nan
         return covariance, phi
 
@@ -82,7 +88,9 @@ def observed(
     """Ask the workers for what is not known yet; return it all, and the rows of the exchanges it took."""
     layout = result.layout
     w = centred(result.w, layout)
-    told = observed_information(problem, w, regions=regions, scores=scores, hessian=known is None, engine=engine)
+    asked = problem.moved_by(result.centre)
+    at = to_moved(w, layout, result.centre)
+    told = observed_information(asked, at, regions=regions, scores=scores, hessian=known is None, engine=engine)
     wanted = ({"hessian"} if known is None else set()) | ({"scores"} if scores else set())
     if not wanted <= set(told.products):  # where there is no optimum the run is called diverged, and told all the same
         missing = sorted({failure.worker for failure in told.failures})
@@ -103,6 +111,7 @@ def observed(
         n_workers=problem.n_workers,
         alpha=problem.alpha,
         mean_loss=float(told.products["loss"]) - penalty,
+        centre=result.centre,
     )
     return made, tuple(told.history)
 

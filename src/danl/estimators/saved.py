@@ -49,6 +49,7 @@ def write_estimator(estimator: Any, path: Any) -> None:
         "notes": list(result.notes),
         "failures": [asdict(failure) for failure in result.failures],
         "dropped": result.dropped,
+        "centre": result.centre,
         "settings": _plain(result.settings, otherwise=str),
         "columns": columns_of(result.history),
         "all_columns": columns_of(estimator.history_),
@@ -104,6 +105,7 @@ def _grown(cls: Any, carried: dict[str, Any]) -> Any:
         failures=tuple(Failure(**each) for each in carried["failures"]),
         notes=tuple(carried["notes"]),
         dropped=carried["dropped"],
+        centre=carried["centre"],
         settings=carried["settings"],
     )
     estimator.result_, estimator.history_ = result, history_of(carried["all_columns"])

@@ -43,7 +43,7 @@ COMMENTS = {
     "intercept": "fit an intercept, without a penalty",
     "init": "the start: zero, or fedavg:rounds=10",
     "rounds": "most exchanges after the first one",
-    "tol": "stop at this gradient norm",
+    "tol": "stop at this decrement",
     "seed": "of masks and mini-batches",
     "sites": "sites that must be there before the run starts",
     "deadline": "seconds an exchange may take",

@@ -88,6 +88,8 @@ class State(Protocol):
         """How the run ended; None while it goes on."""
         ...
 
+    # It may also have `notes`, lines for the result, and `remark`, one to warn of as well.
+
 
 @dataclass(frozen=True)
 class Turn:

@@ -46,10 +46,6 @@ class DescentState:
     start_loss: float = 0.0
     remark: str = ""
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return (self.remark,) if self.remark else ()
-
 
 def gradient_exchange(state: DescentState, setup: Setup, turn: Turn, batch_size: int | None) -> Exchange:
     """Ask everyone for the whole gradient at w."""
@@ -61,16 +57,17 @@ def descend(
     state: DescentState, gradient: Array, replies: Replies, setup: Setup, *, exact: bool
 ) -> tuple[DescentState, Info]:
     """One step down the gradient in the state's metric, unless w is good enough already."""
-    assert state.metric is not None
+    metric = state.metric
+    assert metric is not None
     loss = reported_size(replies, setup.weights)
     state = replace(state, largest=max(state.largest, loss))
     size = size_of(loss, state.largest)
-    if isinstance(state.metric, float):
-        step, hidden = state.metric * gradient, 0.0
+    if isinstance(metric, float):
+        step, hidden = metric * gradient, 0.0
     else:
-        step, hidden = state.metric.solve(gradient), state.metric.hidden(gradient, size)
+        step, hidden = metric.solve(gradient), metric.hidden(gradient, size)
         if state.start is None and not setup.penalised:
-            state = replace(state, start=state.metric, start_loss=loss)
+            state = replace(state, start=metric, start_loss=loss)
     squared = float(gradient @ step)
     info = Info(relative(squared + hidden, size), estimated=not exact)
     if exact and info.decrement <= setup.tol:

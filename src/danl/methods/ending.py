@@ -29,10 +29,11 @@ TINY = float(np.finfo(float).tiny)
 VANISHED = 1e-4
 """Curvature along a step that is below this share of what it was at the start has vanished."""
 NOT_SMALL = 1e-6
-"""A step is not small where its length, in the curvature of the start over the objective's size there, is above this."""
+"""A step is not small where its length, in the curvature of the start over the objective there, is above this."""
 MOST_NAMED = 5
 """Coefficients that a note names."""
 
+NO_OPTIMUM = "there is no finite optimum"
 FLAT = (
     "not converged: there is gradient left along directions whose curvature is lost in rounding; columns are nearly "
     "collinear, or have means that are huge beside their spread: drop or combine columns, fit an intercept (columns "
@@ -41,12 +42,12 @@ FLAT = (
 
 
 def size_of(loss: float, largest: float) -> float:
-    """The size of the objective; never below the rounding of the largest there was: a perfect fit has none of its own."""
+    """The size of the objective; never below the rounding of the largest: a perfect fit has none of its own."""
     return max(abs(loss), ROUNDING * largest, TINY)
 
 
 def relative_decrement(metric: Curved | float | None, gradient: Array, size: float) -> float:
-    """sqrt(gradient^T metric^-1 gradient / size), where the metric is a curvature, or a learning rate for its inverse."""
+    """sqrt(gradient^T metric^-1 gradient / size); the metric is a curvature, or a learning rate for its inverse."""
     if metric is None:
         return math.inf
     if isinstance(metric, float | int):
@@ -91,7 +92,7 @@ def without_end(start: Curved | None, start_size: float, step: Array, squared: f
     shares = np.abs(step * moved)
     most = [int(j) for j in np.argsort(-shares)[:MOST_NAMED] if shares[j] > 0.01 * shares.max()]
     return (
-        f"there is no finite optimum: coefficients {', '.join(map(str, sorted(most)))} grow without end while nothing is "
-        "gained by it (separation: a feature tells the outcome of some rows alone, or a group has no event); drop or "
-        "combine these features, or set alpha or l2 > 0, or C of an estimator"
+        f"{NO_OPTIMUM}: coefficients {', '.join(map(str, sorted(most)))} grow without end while nothing is gained by "
+        "it (quasi-complete separation: a feature tells the outcome of some rows alone, or a group has no event); drop "
+        "or combine these features, or set alpha or l2 > 0, or C of an estimator"
     )

@@ -50,10 +50,6 @@ class NewtonState:
         """The size of the objective."""
         return size_of(self.loss, self.largest)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return (self.remark,) if self.remark else ()
-
     def accepts(self, loss: float) -> bool:
         """Armijo's rule at the trial model."""
         return self.direction is None or low_enough(self.loss, loss, self.size, self.length * self.slope)

@@ -332,9 +332,14 @@ class Safeguarded:
         direction = -(solve(gradient) if state.secant is None else state.secant.solve(solve, gradient))
         length = 1.0 if state.noise is None or state.fresh else state.noise.length
         step = Step(direction, float(gradient @ direction), length, known.curvature.hidden(gradient, known.scale))
-        decrement, nothing_left = relative(step.hidden - step.slope, known.scale), at_rounding(step.decrement, known.scale)
+        decrement, nothing_left = (
+            relative(step.hidden - step.slope, known.scale),
+            at_rounding(step.decrement, known.scale),
+        )
         newest = (*state.decrements, step.decrement)[-self.options.window - 1 :]
-        state = evolve(state, known=known, since_hessian=state.since_hessian + 1, decrements=newest, decrement=decrement)
+        state = evolve(
+            state, known=known, since_hessian=state.since_hessian + 1, decrements=newest, decrement=decrement
+        )
         stalled = exact and nothing_left and decrement >= state.exact_decrement / 2
         if exact:
             state = evolve(state, exact_norm=float(np.linalg.norm(gradient)), exact_decrement=decrement)

@@ -200,9 +200,6 @@ class SafeguardedState:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self._who_is_gone(), *filter(None, [self.remark]))
-
-    def _who_is_gone(self) -> tuple[str, ...]:
         gone, count = np.flatnonzero(~self.members), int(self.members.sum())
         if self.known is None or not gone.size:
             return ()

@@ -95,16 +95,16 @@ def more_rounds(run: RecordedRun) -> list[str]:
 
 
 def rounds_needed(run: RecordedRun) -> int | None:
-    """Rounds to the tolerance at the mean rate of the gradient norm over the last half; None where it does not fall."""
+    """Rounds to the tolerance at the mean rate of the decrement over the last half; None where it does not fall."""
     tol = run.told("settings", "tol")
     if run.status != "max_rounds" or not isinstance(tol, float) or tol <= 0:
         return None
-    norms = run.history.column("grad_norm")
-    norms = norms[np.isfinite(norms) & (norms > 0)]
+    values = run.history.column("decrement")
+    values = values[np.isfinite(values) & (values > 0)]
     trend = trend_of(run.history)
-    if len(norms) < 8 or trend is None or trend.rose or trend.stalled_since is not None:
+    if len(values) < 8 or trend is None or trend.rose or trend.stalled_since is not None:
         return None
-    best = np.log10(np.minimum.accumulate(norms))
+    best = np.log10(np.minimum.accumulate(values))
     half = len(best) // 2
     rate = (best[half] - best[-1]) / (len(best) - 1 - half)
     if rate <= 0 or best[-1] <= math.log10(tol):
