@@ -3,17 +3,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check lint bench reproduction docs clean
+PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo test test-engines check lint bench reproduction docs clean
 
 demo: $(STAMP)  ## the three readings of the algorithm on a1a, and figures in demo/
 	$(BIN)/danl compare a1a --methods danl,danl-masked,danl-paper --regions 4 --policy coverage:psi=3 \
 	    --alpha 1e-3 --init fedavg:rounds=10 --rounds 100 --reference --out demo --force --gallery
 
-test: lint  ## everything: lint, types, documents, tests; two files at a time, one thread each
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+test: lint  ## lint, types, documents, tests; two at a time, one thread each
+	$(PYTEST) -m "not engines"
+
+test-engines: $(STAMP)  ## the tests that start processes: Ray, Flower, kills, Ctrl-C, a browser
+	$(PYTEST) -m engines
 
 check: lint  ## lint, types, documents
-	$(BIN)/python -m pytest -q tests/test_docs.py
+	$(BIN)/python -m pytest -q -m "not engines" tests/test_docs.py
 
 lint: $(STAMP)  ## lint, types
 	$(BIN)/ruff check .

@@ -18,6 +18,8 @@ OTHERS = {
     "reproduction": "reproduction",
     "ray": "ray_latency",
     "structured": "structured",
+    "method": "method_tables",
+    "heterogeneous": "heterogeneous",
 }
 """Other names, and their modules."""
 
@@ -28,9 +30,9 @@ def main(words: list[str]) -> int:
         description="Measurements that stand in the documents.",
         epilog="all: docs/benchmarks.md, which is speed, rounds, growth, memory, network and start. readme: the table "
         "of README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
-        "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured: curvature for many "
-        "coefficients. `python -m benchmarks NAME --help` lists the "
-        "options of one.",
+        "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured, method: other tables of "
+        "docs/method.md. heterogeneous: the table of docs/heterogeneous.md. --docs writes into the documents; "
+        "`python -m benchmarks NAME --help` lists the options of one.",
     )
     parser.add_argument("name", choices=(*OTHERS, *PARTS), metavar="NAME", help=", ".join((*OTHERS, *PARTS)))
     name = parser.parse_args(words[:1]).name

@@ -29,6 +29,7 @@ import numpy as np
 
 import danl
 from benchmarks import convergence_report
+from benchmarks.blocks import BLOCKS as BLOCKS_OF_PAGES
 from danl.data.fetch import status as where_is
 from danl.data.registry import lookup
 
@@ -291,7 +292,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a1a and seed 0 only")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the tables to FILE too")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write every run as a row of this CSV file")
-    parser.add_argument("--docs", type=Path, metavar="FILE", help="put the tables between the markers in FILE")
+    parser.add_argument("--docs", action="store_true", help="put the tables into docs/method.md")
     parser.add_argument("--from-rows", type=Path, metavar="FILE", help="measure nothing; read what --rows wrote")
     options = parser.parse_args(words)
     if options.from_rows:
@@ -311,7 +312,7 @@ def main(words: list[str] | None = None) -> int:
     if options.out:
         options.out.write_text(report + "\n", encoding="utf-8")
     if options.docs:
-        convergence_report.put_between_markers(options.docs, report)
+        BLOCKS_OF_PAGES["convergence"].write(report)
     for line in missed:
         print(f"missed: {line}", file=sys.stderr)
     return 1 if missed else 0

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-import scipy
-
-import danl
+from benchmarks.blocks import made_with
+from benchmarks.blocks import markdown_table as table
 
 HEADER = ["runs", "exchanges", "Hessians", "bytes", "ended"]
+BY_BLOCK, BY_POLICY = ["block", "setting", "bar", *HEADER, "over", "status"], ["policy", *HEADER]
 
 Rows = list[dict[str, Any]]
 
@@ -27,7 +23,7 @@ def markdown(rows: Rows, blocks: Iterable[Any], missed: list[str]) -> str:
     parts = [
         f"{len(rows):,} runs on {names}; seeds {seeds}; {len(missed)} over their bar.",
         table(
-            ["block", "setting", "bar", *HEADER, "over", "status"],
+            BY_BLOCK,
             [by_block(block, of_block(rows, block.name), missed) for block in blocks if of_block(rows, block.name)],
             left=2,
         ),
@@ -57,10 +53,14 @@ def markdown(rows: Rows, blocks: Iterable[Any], missed: list[str]) -> str:
             lines.append([f"`{policy}`", str(len(own)), *numbers(own)])
         parts += [
             "Block 1 by mask policy:",
-            table(["policy", *HEADER], lines),
+            table(BY_POLICY, lines),
         ]
-    parts.append(machine())
+    parts.append(made_with())
     return "\n\n".join(parts)
+
+
+def headers() -> list[list[str]]:
+    return [BY_BLOCK, BY_POLICY]
 
 
 def of_block(rows: Rows, name: str) -> Rows:
@@ -107,28 +107,3 @@ def absence_ratios(rows: Rows) -> list[float]:
 
     alone, absent = reached("1"), reached("3a")
     return [count / alone[setting] for setting, count in absent.items() if setting in alone]
-
-
-def table(header: list[str], lines: list[list[str]], left: int = 1) -> str:
-    """A Markdown table; columns after the first `left` that hold numbers are set to the right."""
-    rule = ["---" if i < left or name == "status" else "---:" for i, name in enumerate(header)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *lines])
-
-
-def machine() -> str:
-    return (
-        f"Measured with danl {danl.__version__}, Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"SciPy {scipy.__version__} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
-        "one BLAS thread a process."
-    )
-
-
-def put_between_markers(path: Path, report: str, name: str = "convergence") -> None:
-    """Replace what stands between the markers of a document."""
-    text = path.read_text(encoding="utf-8")
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    if text.count(begin) != 1 or text.count(end) != 1:
-        raise SystemExit(f"{path}: must have the lines {begin} and {end}, once each")
-    before, rest = text.split(begin)
-    after = rest.split(end)[1]
-    path.write_text(f"{before}{begin}\n\n{report}\n\n{end}{after}", encoding="utf-8")

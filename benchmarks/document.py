@@ -13,13 +13,12 @@ from typing import Any
 
 from benchmarks import THREADS
 from benchmarks.__main__ import PARTS
+from benchmarks.blocks import BLOCKS
 from benchmarks.measure import prose, table
 from benchmarks.parts import part, write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
-README = ROOT / "README.md"
-SPEED_BEGIN, SPEED_END = "<!-- speed:begin -->", "<!-- speed:end -->"
 IMAGES = ROOT / "docs" / "images"
 ROWS = ROOT / "benchmarks" / "rows.json"
 """The rows of the run the document shows."""
@@ -32,9 +31,9 @@ on this page again and writes the page, its figures and `benchmarks/rows.json`; 
 part of it ({names}). All numbers are from one run on one machine.
 """
 WHERE = """
-{processor}, {cores} cores, {system}; {versions}. Threads are pinned to one, by the environment ({pinned}) and by
-threadpoolctl, which reports as threads of the libraries: {pools}. Load of the machine, averaged over the last minute of
-each part: {loads}; the part itself is about 1 of it. The run took {minutes:.0f} minutes.
+{processor}, {cores} cores, {system}; {commit}; {versions}. Threads are pinned to one, by the environment ({pinned})
+and by threadpoolctl, which reports as threads of the libraries: {pools}. Load of the machine, averaged over the last
+minute of each part: {loads}; the part itself is about 1 of it. The run took {minutes:.0f} minutes.
 """
 HOW = """
 What is compared is timed in turn within one process, so that whatever else the machine does meets all of it, and who
@@ -65,11 +64,15 @@ LIMITS = (
 )
 
 
-def with_speed(readme: str, run: Run) -> str:
-    """The README with the short table of these rows."""
-    before, _, rest = readme.partition(SPEED_BEGIN)
-    _, _, after = rest.partition(SPEED_END)
-    return f"{before}{SPEED_BEGIN}\n\n{part('speed').short_table(run['speed']['rows'])}\n\n{SPEED_END}{after}"
+def speed_block(run: Run) -> str:
+    """The short table of these rows, for the README."""
+    where = run["speed"]["environment"]
+    made = f"Measured with danl {where['versions']['danl']} ({where['commit']}), Python {where['versions']['Python']}."
+    return f"{part('speed').short_table(run['speed']['rows'])}\n\n{made}"
+
+
+def speed_headers() -> list[list[str]]:
+    return [part("speed").short_header(part("speed").DATA)]
 
 
 def measure_all(*, quick: bool) -> Run:
@@ -123,6 +126,7 @@ def where(run: Run) -> str:
         WHERE,
         **{name: first[name] for name in ("processor", "cores", "system")},
         versions=versions,
+        commit=first["commit"],
         pinned=", ".join(f"`{name}={value}`" for name, value in first["threads"].items()),
         pools=", ".join(f"{name} {count}" for name, count in sorted(pools.items())),
         loads=", ".join(f"{name} {found['environment']['load']}" for name, found in run.items()),
@@ -161,6 +165,6 @@ def main(words: list[str]) -> int:
     for old in IMAGES.glob("bench-*.png"):
         old.unlink()
     DOCUMENT.write_text(markdown(run, draw(run, IMAGES, "images/")), encoding="utf-8")
-    README.write_text(with_speed(README.read_text(encoding="utf-8"), run), encoding="utf-8")
+    BLOCKS["speed"].write(speed_block(run))
     print(f"written: {DOCUMENT.relative_to(ROOT)}, README.md's table, {ROWS.relative_to(ROOT)}", file=sys.stderr)
     return 0

@@ -150,6 +150,7 @@ def environment() -> dict[str, Any]:
     """The machine, the versions and the threads, as they are now."""
     from threadpoolctl import threadpool_info
 
+    from benchmarks.blocks import commit
     from danl import __version__
     from danl.reproduce.report import processor
 
@@ -164,6 +165,7 @@ def environment() -> dict[str, Any]:
         for pool in threadpool_info()
     ]
     return {
+        "commit": commit(),
         "processor": processor(),
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",

@@ -19,6 +19,7 @@ import numpy as np
 import danl
 from benchmarks.measure import Row, Rows, amount, digits, most, prose, table
 from danl import History
+from danl.floor import floored
 
 TITLE = "Network: exchanges, bytes and simulated seconds"
 GAP = 1e-8
@@ -129,7 +130,7 @@ def counted(history: History, network: Network) -> Row:
         "gap": float(gaps[-1]) if math.isfinite(gaps[-1]) else None,
         "curve": {
             "seconds": [float(f"{with_latency[i]:.4g}") for i in shown],
-            "gap": [float(f"{max(gaps[i], 1e-16):.4g}") if math.isfinite(gaps[i]) else None for i in shown],
+            "gap": [float(f"{floored(gaps[i]):.4g}") if math.isfinite(gaps[i]) else None for i in shown],
         },
     }
 

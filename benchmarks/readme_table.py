@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.blocks import BLOCKS, made_with, markdown_table
 from danl import History
 
 METHODS = ("danl", "danl-masked", "danl-paper", "newton-zero", "newton", "gd", "fedavg")
@@ -45,11 +46,12 @@ def megabytes(count: float) -> str:
     return f"{count / 1e6:.2f} MB"
 
 
+def headers() -> list[list[str]]:
+    return [["start", "method", *(f"{what} to {gap:.0e}" for gap in GAPS for what in ("exchanges", "bytes"))]]
+
+
 def table(folder: Path) -> str:
-    header = ["start", "method"]
-    for gap in GAPS:
-        header += [f"exchanges to {gap:.0e}", f"bytes to {gap:.0e}"]
-    lines = [header, ["---", "---"] + ["---:"] * (2 * len(GAPS))]
+    lines = []
     for start in STARTS:
         for method in METHODS:
             history = History.read_csv(folder / start / method / "history.csv")
@@ -57,13 +59,18 @@ def table(folder: Path) -> str:
             for gap in GAPS:
                 row += cells(history, gap)
             lines.append(row)
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown_table(headers()[0], lines, left=2)
 
 
 def main(words: list[str] | None = None) -> int:
-    argparse.ArgumentParser(prog="python -m benchmarks readme", description=__doc__.split("\n")[0]).parse_args(words)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks readme", description=__doc__.split("\n")[0])
+    parser.add_argument("--docs", action="store_true", help="put the table into README.md")
+    options = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as folder:
         for start, init in STARTS.items():
             compare(init, Path(folder) / start)
-        print(table(Path(folder)))
+        report = f"{table(Path(folder))}\n\n{made_with()}"
+    print(report)
+    if options.docs:
+        BLOCKS["readme"].write(report)
     return 0

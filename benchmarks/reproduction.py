@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.convergence_report import put_between_markers
+from benchmarks.blocks import put_between_markers
 from danl.reproduce import report
 from danl.reproduce.curves import slug
 from danl.reproduce.runs import MILD, PAPER, READINGS, Plan
@@ -39,7 +39,7 @@ def section(folder: Path) -> str:
     environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     machine, versions = environment["machine"], environment["versions"]
     made_with = (
-        f"Made with danl {environment['danl']}, "
+        f"Made with danl {environment['danl']} (code {environment['code_sha256'][:12]}), "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + f", on {machine['processor']}, {machine['cores']} cores."
     )

@@ -296,7 +296,11 @@ def short_table(rows: Rows) -> str:
         own = [row for row in rows if row["solver"].startswith(package)]
         best = [fastest(own, name, ("CSR", "dense")) for name in every]
         lines.append([f"{package}, pooled", *(_named(row) for row in best)])
-    return table([f"to gradient norm {NORM:g}", *every], lines)
+    return table(short_header(every), lines)
+
+
+def short_header(data: Sequence[str]) -> list[str]:
+    return [f"to gradient norm {NORM:g}", *data]
 
 
 def _named(row: Row | None) -> str:

@@ -7,6 +7,7 @@ and 3 workers a region. And a made problem of 5,000 coefficients, with limited-m
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy import sparse
 from scipy.special import expit
 
 import danl
+from benchmarks.blocks import BLOCKS, made_with, markdown_table
 from danl.result import Reference
 
 GAP = 1e-8
@@ -64,10 +66,20 @@ def reached(problem: danl.Problem, reference: Reference, method: str, **argument
     return str(count), str(hessians), f"{result.history.total_bytes()[count - 1] / 1e6:.2f}", seconds
 
 
-def on_data(names: tuple[str, ...]) -> None:
-    cells = " | ".join(f"`{curvature}`" for curvature in CURVATURES)
-    print(f"| data | alpha | masks | {cells} |")
-    print(f"| --- | --- | --- | {' | '.join('---:' for _ in CURVATURES)} |")
+def headers() -> list[list[str]]:
+    return [["data", "alpha", "masks", *(f"`{curvature}`" for curvature in CURVATURES)]]
+
+
+def many_headers() -> list[list[str]]:
+    return [["alpha", "curvature", "exchanges / Hessians / MB", "without pairs"]]
+
+
+def short(alpha: float) -> str:
+    return f"{alpha:.0e}".replace("e-0", "e-")
+
+
+def on_data(names: tuple[str, ...]) -> str:
+    lines = []
     for name in names:
         data = danl.load_dataset(name)
         shards = danl.partition(data.X, data.y, workers=10, seed=0)
@@ -82,14 +94,15 @@ def on_data(names: tuple[str, ...]) -> None:
                     row.append(f"{count} / {hessians} / {megabytes}" if hessians else count)
                 masks = "full" if policy == "full" else "psi=3"
                 label = f"{name}, d = {problem.n_coefficients}"
-                print(f"| {label} | {alpha:.0e} | {masks} | {' | '.join(row)} |".replace("e-0", "e-"), flush=True)
+                lines.append([label, short(alpha), masks, *row])
+                print(*lines[-1], sep=", ", file=sys.stderr)
+    return markdown_table(headers()[0], lines, left=3)
 
 
-def on_many(alphas: tuple[float, ...]) -> None:
+def on_many(alphas: tuple[float, ...]) -> str:
     X, y = sparse_logistic()
     shards = danl.partition(X, y, workers=10, seed=0)
-    print("| alpha | curvature | exchanges / Hessians / MB | without pairs |")
-    print("| --- | --- | ---: | ---: |")
+    lines = []
     for alpha in alphas:
         problem = danl.Problem(shards, alpha=alpha)
         reference = certain(problem, "danl:curvature=lowrank:50")
@@ -100,19 +113,25 @@ def on_many(alphas: tuple[float, ...]) -> None:
                 count, hessians, megabytes, _ = reached(problem, reference, method, regions=regions)
                 row.append(f"{count} / {hessians} / {megabytes}" if hessians else count)
             label = f"`{curvature}`" + (f", {regions} regions" if curvature == "block" else "")
-            print(f"| {alpha:.0e} | {label} | {' | '.join(row)} |".replace("e-0", "e-"), flush=True)
+            lines.append([short(alpha), label, *row])
+            print(*lines[-1], sep=", ", file=sys.stderr)
+    return markdown_table(many_headers()[0], lines, left=2)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks structured", description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=",".join(DATA), help="data sets, separated by commas; none: leave them out")
     parser.add_argument("--alphas", default="1e-3,1e-4,1e-5", help="penalties of the made problem")
+    parser.add_argument("--docs", action="store_true", help="put the tables into docs/method.md")
     chosen = parser.parse_args(arguments)
     names = tuple(name for name in chosen.data.split(",") if name != "none")
-    if names:
-        on_data(names)
-        print()
-    on_many(tuple(float(alpha) for alpha in chosen.alphas.split(",")))
+    made = {"structured": on_data(names)} if names else {}
+    made["structured-many"] = on_many(tuple(float(alpha) for alpha in chosen.alphas.split(",")))
+    for name, table in made.items():
+        report = f"{table}\n\n{made_with()}"
+        print(report, end="\n\n")
+        if chosen.docs:
+            BLOCKS[name].write(report)
     return 0
 
 

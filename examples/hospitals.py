@@ -49,11 +49,11 @@ def hospital_of_each_row(X: pd.DataFrame, y: pd.Series, seed: int = 0) -> np.nda
 
 
 def federated(X: pd.DataFrame, y: pd.Series, sites: np.ndarray, C: float) -> danl.DANLClassifier:
-    """One worker per hospital: slow ones train what they manage in half a second, all miss one exchange in five."""
+    """One worker per hospital: slow ones train what they manage in a second, all miss one exchange in five."""
     machines = [danl.Profile(rows_per_second=1_500 if site in SLOW else 20_000) for site in range(HOSPITALS)]
     model = danl.DANLClassifier(
         C=C,
-        policy=danl.policies.ResourceAware(machines, deadline=0.5),
+        policy=danl.policies.ResourceAware(machines, deadline=1.0),
         engine="local:dropout=0.2,seed=1",
     )
     return model.fit(X, y, groups=sites)

@@ -5,9 +5,21 @@ from pathlib import Path
 
 import platformdirs
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples everywhere, however long they take; `--hypothesis-profile=default` draws others.
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("same")
 
 # Read before any test changes the environment.
 _DATA_DIR = os.environ.get("DANL_DATA_DIR", "")
+
+
+def pytest_collection_modifyitems(items):
+    """What starts other processes is slow, too: `-m "not slow"` is the inner loop."""
+    for item in items:
+        if item.get_closest_marker("engines"):
+            item.add_marker("slow")
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Random and mutated replies and checkpoint files, as many as asked for: `python -m tests.fuzz --count 100000`.
+"""Random and mutated replies, checkpoint files and rows, as many as asked for: `python -m tests.fuzz --count 100000`.
 
 For each: no crash but the error that is meant for it, no change of the state it was held against, and no growth of
 memory. The suite runs a few thousand of them; the closing check of a release runs 100,000 of each.
@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import argparse
 import resource
+import tempfile
 import time
 import tracemalloc
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 import danl
-from danl.checkpoint import UnreadableError, packed, unpacked
+from danl.appended import Appended, LostError
+from danl.checkpoint import UnreadableError, line_of, packed, rows_and_failures, unpacked
 from danl.core.border import Border
 from danl.core.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, Replies
 from danl.core.wire import WireError, decode, encode, most_bytes
@@ -122,6 +126,31 @@ def fuzz_checkpoints(count: int, seed: int = 0) -> dict[str, int]:
     return told
 
 
+def fuzz_rows(count: int, seed: int = 0) -> dict[str, int]:
+    """Mutated files of rows: what stood at the mark comes back, or it is said to be torn; lines alone never crash."""
+    rng, told = np.random.default_rng(seed), {"refused": 0, "whole": 0}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Appended(Path(folder) / "rows")
+        result = danl.solve(Problem(random_shards(), alpha=0.1), engine="local:dropout=0.3", max_rounds=1)
+        log.append(line_of(list(result.history), result.failures))
+        good, mark = log.path.read_bytes(), log.mark
+        log.append(line_of([], result.failures))
+        whole = log.path.read_bytes()
+        for _ in range(count):
+            data = mutated(whole, rng)
+            with suppress(UnreadableError):
+                rows_and_failures(data)
+            log.path.write_bytes(data)
+            try:
+                got = Appended.taken_up(log.path, mark)[1]
+            except LostError:
+                told["refused"] += 1
+                continue
+            assert got == good
+            told["whole"] += 1
+    return told
+
+
 def grown(work, count: int) -> int:
     """Bytes of Python memory that are there after `count` more than there were after the first tenth."""
     work(count // 10, 1)
@@ -140,7 +169,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100_000)
     count = parser.parse_args().count
     print(f"danl {danl.__version__}")
-    for name, work in (("replies", fuzz_replies), ("checkpoints", fuzz_checkpoints)):
+    for name, work in (("replies", fuzz_replies), ("checkpoints", fuzz_checkpoints), ("rows", fuzz_rows)):
         begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         told = work(count)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

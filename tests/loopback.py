@@ -36,7 +36,7 @@ def skip_unless_possible(module: str) -> None:
         return
     if not (shutil.which("unshare") and shutil.which("ip")):
         pytest.skip("needs unshare and ip for a network namespace with loopback alone")
-    tried = subprocess.run([*namespace(), "true"], capture_output=True, text=True, timeout=20, check=False)
+    tried = subprocess.run([*namespace(), "true"], capture_output=True, text=True, timeout=280, check=False)
     if tried.returncode != 0:
         pytest.skip(f"a network namespace is not permitted here: {tried.stderr.strip()}")
 

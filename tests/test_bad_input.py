@@ -382,7 +382,7 @@ def site(monkeypatch):
     """A server on this machine that a4a is downloaded from; `site.answer` is what it says."""
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = 5
+        timeout = 280
 
         def do_GET(self):
             code, body = self.server.answer
@@ -498,6 +498,7 @@ def test_out_with_a_name_the_file_system_does_not_take(capsys, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_an_existing_run_is_kept_until_forced(capsys, tmp_path):
     out = tmp_path / "run"
     assert run(capsys, *QUICK, "--out", out).status == 0
@@ -520,6 +521,7 @@ def test_an_existing_run_is_kept_until_forced(capsys, tmp_path):
     assert contents(out)["model.npz"] != before["model.npz"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["comparison.json", "gd/model.npz"])
 def test_an_existing_comparison_is_kept_until_forced(capsys, tmp_path, name):
     words = ("compare", "a1a", "--methods", "gd,newton", "--rounds", "2", "--out", tmp_path)
@@ -539,6 +541,7 @@ def test_an_existing_comparison_is_kept_until_forced(capsys, tmp_path, name):
 # --- the same as a process of its own ---
 
 
+@pytest.mark.slow
 def test_no_traceback_and_nothing_on_standard_output(tmp_path):
     (tmp_path / "rows.svm").write_text("+1 1:1\n-1 2;1\n")
     ended = run_process("fit", "rows.svm", "--out", "run", cwd=tmp_path)
@@ -549,6 +552,7 @@ def test_no_traceback_and_nothing_on_standard_output(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["rows.svm"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
 def test_a_folder_not_even_root_can_write_to():
     ended = run_process("fit", "a1a", "--out", "/proc/danl-run", "--json")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from benchmarks import THREADS, document, growth, memory, network, parts, rounds, speed, start
 from benchmarks.__main__ import OTHERS, PARTS, main
+from benchmarks.blocks import BLOCKS
 from benchmarks.measure import (
     Contestant,
     Stamps,
@@ -25,6 +26,8 @@ from benchmarks.measure import (
 from scipy.special import expit
 
 import danl
+
+pytestmark = pytest.mark.slow
 
 # --- arithmetic ---
 
@@ -119,6 +122,7 @@ def test_stamps_tell_the_kinds_of_exchange_apart():
     stamps.kinds = ["hessian", "gradient", "hessian", "gradient"]
     assert stamps.first == 1.0
     assert stamps.spans("gradient") == [2.0, 4.0]
+    assert rounds.mean_round(stamps) == 3.0
 
 
 def test_stamps_are_a_callback_of_solve():
@@ -127,7 +131,6 @@ def test_stamps_are_a_callback_of_solve():
     stamps = rounds.run(problem, 4)
     assert len(stamps.spans("gradient")) == 4
     assert stamps.kinds[0] == "hessian"
-    assert rounds.mean_round(stamps) > 0
 
 
 # --- speed ---
@@ -235,7 +238,7 @@ def test_rounds():
     row = rounds.measure_one("a9a", X, y, rounds=3, repeats=1)
     assert row["rounds"] == 3
     assert row["entries"] == X.nnz
-    assert min(row["round"], row["bare"], row["whole"]) > 0
+    assert np.isfinite([row["round"], row["bare"], row["whole"]]).all()
     row |= {"round": 0.006, "bare": 0.002, "whole": 0.004}
     assert "| 2.00 ms | 4.00 ms | 6.00 ms | 3.00 x | 1.50 x |" in rounds.markdown([row])
     assert rounds.goals([row]) == [("masked round over a bare gradient, a9a", "3.00 x", "2 x", False)]
@@ -361,7 +364,7 @@ def test_reading_is_raced_on_a_file(tmp_path):
     path.write_text("1 1:0.5\n-1 2:1\n")
     found = start.reading(path, repeats=1)
     assert found["bytes"] == 15
-    assert min(found["danl"], found["scikit_learn"]) > 0
+    assert np.isfinite([found["danl"], found["scikit_learn"]]).all()
 
 
 # --- the document ---
@@ -418,9 +421,7 @@ def test_the_document_that_is_there_is_that_of_its_rows(tmp_path):
 
 def test_the_table_of_the_readme_is_that_of_the_rows():
     run = json.loads(document.ROWS.read_text(encoding="utf-8"))
-    readme = document.README.read_text(encoding="utf-8")
-    assert document.SPEED_BEGIN in readme
-    assert readme == document.with_speed(readme, run)
+    assert BLOCKS["speed"].read() == document.speed_block(run)
 
 
 def test_the_short_table_names_the_fastest_of_each_package(monkeypatch):
@@ -449,7 +450,9 @@ def test_a_part_shows_the_rows_it_reads(tmp_path, capsys):
 def test_the_names_there_are(capsys, monkeypatch):
     for name in THREADS:
         monkeypatch.setenv(name, "1")  # put back afterwards
-    assert {"all", "readme", "convergence", "reproduction", "ray", "structured"} == set(OTHERS)
+    assert {"all", "readme", "convergence", "reproduction", "ray", "structured", "method", "heterogeneous"} == set(
+        OTHERS
+    )
     for name in (*OTHERS, *PARTS):
         with pytest.raises(SystemExit) as ended:
             main([name, "--help"])

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from functools import cache
 from html.parser import HTMLParser
@@ -22,6 +23,7 @@ import danl
 from danl.__main__ import main
 from danl.data.registry import REGISTRY
 from tests.loopback import namespace, only_loopback
+from tests.shown import differences
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -30,7 +32,6 @@ RUNNABLE = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-WORD = re.compile(r"(?<![\w.])[A-Za-z][A-Za-z_*-]+")  # not the e of 1e-3: a gap at rounding level may be 0 elsewhere
 
 
 def name_of(path):
@@ -81,6 +82,51 @@ def test_anchors_are_found_and_missing_ones_are_not(tmp_path):
 
 # --- examples: the blocks of a file run in order, in one namespace and one empty folder ---
 
+RUN = ("python", "sh", "console")
+NOT_CODE = ("text", "math", "toml")
+ON_ENGINES = re.compile(
+    r"^\s*(?:import|from) +(?:ray|flwr)\b|engine=[\"'](?:ray|flower)|\bRay\(|--engine[ =](?:ray|flower)", re.M
+)
+"""What starts Ray or Flower, or needs them: such a block runs by itself, with loopback for all its network."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page: `options` are the words after its kind, `shown` the text block directly after it."""
+
+    path: Path
+    line: int
+    kind: str
+    options: str
+    body: str
+    shown: str | None
+
+    @property
+    def where(self):
+        return f"{name_of(self.path)}:{self.line}"
+
+    @property
+    def alone(self):
+        """Whether it runs in a process and a network of its own, under the marker `engines`."""
+        return "loopback" in self.options.split()
+
+    @property
+    def missing(self):
+        """The packages it needs that are not here."""
+        return [name for name in re.findall(r"needs=(\w+)", self.options) if importlib.util.find_spec(name) is None]
+
+
+@cache
+def blocks_of(path):
+    text = path.read_text(encoding="utf-8")
+    found = []
+    for block in BLOCK.finditer(text):
+        after = BLOCK.search(text, block.end())
+        directly = after is not None and after[1] == "text" and not text[block.end() : after.start()].strip()
+        line = text[: block.start(3)].count("\n") + 1
+        found.append(Block(path, line, block[1], block[2].strip(), block[3], after[3] if directly else None))
+    return found
+
 
 @dataclass(frozen=True)
 class Command:
@@ -90,15 +136,16 @@ class Command:
     quiet: bool  # ends in 2>/dev/null: what is shown is standard output alone
 
 
-def commands_of(kind, text):
-    """The `danl` commands of a console block (lines after "$ ", each with its output) or of an sh block."""
-    if kind == "console":
-        for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+def commands_of(block):
+    """The commands of a console block (lines after "$ ", each with its output) or of an sh block."""
+    if block.kind == "console":
+        for part in re.split(r"^\$ ", block.body, flags=re.MULTILINE)[1:]:
             line, _, output = part.replace("\\\n", " ").partition("\n")
-            yield from command_of(line, output)
+            yield command_of(line, output)
     else:
-        for line in text.replace("\\\n", " ").splitlines():
-            yield from command_of(line, "")
+        for line in block.body.replace("\\\n", " ").splitlines():
+            if line.strip() and not line.lstrip().startswith("#"):
+                yield command_of(line, "")
 
 
 def command_of(line, output):
@@ -108,8 +155,7 @@ def command_of(line, output):
         name, _, value = words.pop(0).partition("=")
         environment[name] = value
     quiet = words[-1:] == ["2>/dev/null"]
-    if words and words[0] == "danl":
-        yield Command(words[1 : -1 if quiet else None], environment, output, quiet)
+    return Command(words[: -1 if quiet else None], environment, output, quiet)
 
 
 def needs_a_download(words):
@@ -125,22 +171,52 @@ def run_danl(words, capfd, quiet=False):
     return ended.value.code, printed.out if quiet else printed.out + printed.err
 
 
-def runs(options):
-    """Whether a Python block runs here: with `needs=name` where there is such a package.
+def fault_of(block):
+    """What is wrong with a block's mark; None where it runs, or is no code, or says why it cannot run."""
+    if block.kind in NOT_CODE:
+        return None if not block.options else "says how it is run, and is no code"
+    if block.kind == "bash":
+        return None if re.fullmatch(r'not-run="[^"]{10,}"', block.options) else 'needs a reason: not-run="..."'
+    if block.kind not in RUN:
+        return f"is of a kind that nobody runs; take one of {', '.join((*RUN, 'bash', *NOT_CODE))}"
+    if set(re.sub(r"needs=\w+", "", block.options).split()) - {"loopback"}:
+        return "may say loopback and needs=PACKAGE, nothing else"
+    if ON_ENGINES.search(block.body) and not block.alone:
+        return "starts Ray or Flower: mark it loopback"
+    return None
 
-    With `loopback`, where a network namespace is permitted.
-    """
-    needed = re.findall(r"needs=(\w+)", options)
-    there = all(importlib.util.find_spec(name) for name in needed)
-    return there and ("loopback" not in options or namespaces())
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_every_block_runs_or_says_why_not(path):
+    """No block is left out in silence: it runs here or under `engines`, or it is `bash not-run="why"`."""
+    text = path.read_text(encoding="utf-8")
+    fences = len(re.findall(r"^\s*(?:```|~~~)", text, re.MULTILINE))
+    assert fences == 2 * len(blocks_of(path)), "a fence that is not found: indented, with tildes, or without a kind"
+    assert [f"{block.where} {fault}" for block in blocks_of(path) if (fault := fault_of(block))] == []
+    if path not in RUNNABLE:
+        assert [block.where for block in blocks_of(path) if block.kind in RUN] == [], "only README.md and docs/ run"
 
 
-def test_no_python_block_is_left_out():
-    """A block may say what it needs, nothing else: there is no way to mark one that never runs."""
-    for path in RUNNABLE:
-        for kind, options, _ in BLOCK.findall(path.read_text(encoding="utf-8")):
-            if kind == "python":
-                assert set(re.sub(r"needs=\w+", "", options).split()) <= {"loopback"}, f"{name_of(path)}: {options}"
+@pytest.mark.parametrize(
+    ("kind", "options", "body", "fault"),
+    [
+        ("python", "", "print(1)", None),
+        ("python", "needs=polars", "import polars", None),
+        ("python", "loopback needs=ray", "import ray", None),
+        ("python", "needs=flwr", "from flwr.serverapp import ServerApp", "starts Ray or Flower"),
+        ("python", "", 'danl.solve(problem, engine="ray:deadline=1")', "starts Ray or Flower"),
+        ("python", "", "danl.engines.Ray(deadline=3)", "starts Ray or Flower"),
+        ("sh", "", "danl fit a1a --engine flower:simulate=true", "starts Ray or Flower"),
+        ("python", "skip", "print(1)", "nothing else"),
+        ("py", "", "print(1)", "a kind that nobody runs"),
+        ("bash", "", "ray start", "needs a reason"),
+        ("bash", 'not-run="on another machine"', "ray start", None),
+        ("text", "", "", None),
+    ],
+)
+def test_blocks_that_would_be_left_out_are_found(kind, options, body, fault):
+    found = fault_of(Block(ROOT / "README.md", 1, kind, options, body, None))
+    assert (fault in found) if fault else found is None
 
 
 @cache
@@ -150,71 +226,126 @@ def namespaces():
         return True
     if not (shutil.which("unshare") and shutil.which("ip")):
         return False
-    return subprocess.run([*namespace(), "true"], capture_output=True, timeout=20, check=False).returncode == 0
+    return subprocess.run([*namespace(), "true"], capture_output=True, timeout=280, check=False).returncode == 0
 
 
-def shown_after(block, text):
-    """The text block that directly follows a block, with what it prints; None where there is none."""
-    after = BLOCK.search(text, block.end())
-    directly = after is not None and after[1] == "text" and not text[block.end() : after.start()].strip()
-    return after[3] if directly else None
-
-
-def words(text):
-    """The words of printed text, however it is broken into lines; numbers differ between machines, words do not."""
-    return sorted(WORD.findall(text))
-
-
-def printed_in_a_network_of_its_own(program):
-    """What a program prints in a process of its own, with loopback for all its network: Ray's ports are open to all."""
-    command = [*([] if only_loopback() else namespace()), sys.executable, "-"]
+def in_a_network_of_its_own(words, program=""):
+    """Status and output of a Python process that has loopback for all its network: Ray's ports are open to all."""
+    command = [*([] if only_loopback() else namespace()), sys.executable, *words]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     done = subprocess.run(
-        command, input=program, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, input=program, env=environment, capture_output=True, text=True, timeout=580, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("path", RUNNABLE, ids=name_of)
-def test_examples_run(path, tmp_path, monkeypatch, capfd):
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("DANL_DATA_DIR", raising=False)
-    namespace = {"__name__": "__docs__"}
-    text = path.read_text(encoding="utf-8")
-    for block in BLOCK.finditer(text):
-        kind, options, body = block.groups()
-        line = text[: block.start(3)].count("\n") + 1
-        if kind == "python" and runs(options):
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_folder")
+@pytest.mark.parametrize("path", RUNNABLE, ids=name_of)
+def test_examples_run(path, monkeypatch, capfd):
+    names, left_out = {"__name__": "__docs__"}, []
+    for block in blocks_of(path):
+        if block.alone or block.kind not in RUN:
+            continue
+        if block.missing:
+            left_out.append(f"{block.where} needs {', '.join(block.missing)}")
+        elif block.kind == "python":
             capfd.readouterr()
-            if "loopback" in options:
-                print(printed_in_a_network_of_its_own(body))
-            else:
-                exec(compile("\n" * (line - 1) + body, name_of(path), "exec"), namespace)
-            printed, shown = capfd.readouterr().out, shown_after(block, text)
-            assert shown is None or words(printed) == words(shown), f"{name_of(path)}:{line}\n{printed}"
-        elif kind in ("console", "sh"):
-            for command in commands_of(kind, body):
-                check_command(command, f"{name_of(path)}:{line}", monkeypatch, capfd)
+            exec(compile("\n" * (block.line - 1) + block.body, name_of(path), "exec"), names)
+            check_shown(capfd.readouterr().out, block.shown, block.where)
+        else:
+            for command in commands_of(block):
+                check_command(command, block.where, monkeypatch, capfd)
+    if left_out:
+        pytest.skip("; ".join(left_out))
+
+
+WITH_ENGINES = [path for path in RUNNABLE if any(block.alone for block in blocks_of(path))]
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("own_folder")
+@pytest.mark.parametrize("path", WITH_ENGINES, ids=name_of)
+def test_examples_on_engines_run(path):
+    if not namespaces():
+        pytest.skip("needs a network namespace with loopback alone")
+    left_out = []
+    for block in blocks_of(path):
+        if not block.alone:
+            continue
+        if block.missing:
+            left_out.append(f"{block.where} needs {', '.join(block.missing)}")
+        elif block.kind == "python":
+            status, printed, told = in_a_network_of_its_own(["-"], block.body)
+            assert status == 0, f"{block.where}\n{told}"
+            check_shown(printed, block.shown, block.where)
+        else:
+            for command in commands_of(block):
+                assert command.words[0] == "danl", f"{block.where}: only danl's commands run on an engine"
+                status, printed, told = in_a_network_of_its_own(["-m", *command.words])
+                assert status == 0, f"{block.where}\n{told}"
+    if left_out:
+        pytest.skip("; ".join(left_out))
+
+
+def test_the_pages_of_both_engines_have_blocks_that_run_on_them():
+    assert {"docs/ray.md", "docs/federated.md"} <= {name_of(path) for path in WITH_ENGINES}
+
+
+def check_shown(printed, shown, where):
+    if shown is not None and shown.strip():
+        assert differences(printed, shown) == [], f"{where}\n{printed}"
 
 
 def check_command(command, where, monkeypatch, capfd):
-    where = f"{where}: danl {shlex.join(command.words)}"
-    if needs_a_download(command.words):
-        status, printed = run_danl([*command.words, "--help"], capfd)
+    where = f"{where}: {shlex.join(command.words)}"
+    if command.words[0] != "danl":
+        assert not command.output.strip(), f"{where}: shows what nobody compares"
+        assert stands_for_something(command.words), f"{where}: is not run, and names nothing that is here"
+        return
+    words = command.words[1:]
+    if needs_a_download(words):
+        status, printed = run_danl([*words, "--help"], capfd)
         assert status == 0, f"{where}\n{printed}"
         return
     with monkeypatch.context() as patch:
         for name, value in command.environment.items():
             patch.setenv(name, value)
-        status, printed = run_danl(command.words, capfd, command.quiet)
+        status, printed = run_danl(words, capfd, command.quiet)
     told = re.search(r"^\(exit status (\d+)\)$", command.output, re.MULTILINE)
     assert status == (int(told[1]) if told else 0), f"{where}\n{printed}"
-    shown = command.output.replace(told[0], "") if told else command.output
-    if shown.strip():
-        assert words(printed) == words(shown), f"{where}\n{printed}"
+    check_shown(printed, command.output.replace(told[0], "") if told else command.output, where)
+
+
+def stands_for_something(words):
+    """Whether a command that is not danl's is one of this project: a target of make, a script, an extra of pip's."""
+    match words:
+        case ["make", *targets]:
+            makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+            return all(re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE) for target in targets)
+        case ["python", "-m", "pip", "install", *whats]:
+            extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+            known = {".", *(f".[{name}]" for name in extras["optional-dependencies"])}
+            return set(whats) <= known
+        case ["python", script]:
+            return (ROOT / script).is_file()  # tests/test_examples.py runs them
+        case [".", ".venv/bin/activate"]:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("line", ["make demos", "python examples/none.py", "python -m pip install .[none]", "ls"])
+def test_other_commands_must_name_what_is_here(line):
+    assert not stands_for_something(line.split())
 
 
 def test_options_in_tables_exist(capfd, monkeypatch):
@@ -225,15 +356,6 @@ def test_options_in_tables_exist(capfd, monkeypatch):
     helps += run_danl(["--help"], capfd)[1]
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", (ROOT / "docs" / "command-line.md").read_text("utf-8")))
     assert named - set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", helps)) == set()
-
-
-def test_every_public_name_is_in_the_api_page():
-    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    missing = [f"danl.{name}" for name in danl.__all__ if f"`danl.{name}" not in page]
-    for module in (danl.engines, danl.methods, danl.policies):
-        short = module.__name__
-        missing += [f"{short}.{name}" for name in module.__all__ if not re.search(rf"`(?:[\w.]+\.)?{name}\b", page)]
-    assert not missing
 
 
 # --- the architecture page names what is there ---
@@ -328,7 +450,7 @@ def site(tmp_path_factory):
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=580,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -336,15 +458,18 @@ def site(tmp_path_factory):
     return folder / "html"
 
 
+@pytest.mark.slow
 def test_every_link_of_the_site_leads_somewhere(site):
     assert len(list(site.rglob("*.html"))) > 20
     assert broken_links(site) == []
 
 
+@pytest.mark.slow
 def test_the_site_loads_nothing_over_the_network(site):
     assert loaded_from_elsewhere(site) == []
 
 
+@pytest.mark.slow
 def test_every_document_is_in_the_sites_contents(site):
     index = Page((site / "index.html").read_text(encoding="utf-8"))
     pages = {path.with_suffix(".html").name for path in (ROOT / "docs").glob("*.md")} - {"index.html"}
@@ -353,6 +478,7 @@ def test_every_document_is_in_the_sites_contents(site):
     assert others <= set(index.links)
 
 
+@pytest.mark.slow
 def test_every_public_name_is_in_the_sites_reference(site):
     there = set()
     for path in (site / "reference").glob("*.html"):
@@ -367,6 +493,7 @@ def test_every_public_name_is_in_the_sites_reference(site):
     assert named - there == set()
 
 
+@pytest.mark.slow
 def test_equations_of_the_site_are_mathml(site):
     text = (site / "method.html").read_text(encoding="utf-8")
     assert text.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') >= 5

@@ -11,10 +11,13 @@ import pytest
 
 from tests.loopback import namespace, only_loopback, skip_unless_possible
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "examples"
 SCRIPTS = sorted(FOLDER.glob("*.py"))
 ON_RAY = {"ray_cluster.py"}
+EACH = [pytest.param(path.name, marks=pytest.mark.engines if path.name in ON_RAY else ()) for path in SCRIPTS]
 
 
 @cache
@@ -32,7 +35,7 @@ def output_of(name):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -41,8 +44,7 @@ def output_of(name):
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-def test_runs_and_says_what_it_is(script):
-    assert output_of(script.name).strip()
+def test_it_says_what_it_is_on_two_screens(script):
     assert len(script.read_text(encoding="utf-8").splitlines()) <= 120
     assert script.read_text(encoding="utf-8").startswith('"""')
 
@@ -53,14 +55,23 @@ def test_every_script_is_named_in_the_documents(document):
     assert [script.name for script in SCRIPTS if f"examples/{script.name})" not in text] == []
 
 
-def test_the_documents_show_what_the_scripts_print():
-    """Numbers differ between machines, words do not; that the numbers say what is claimed is tested below."""
+@cache
+def shown():
+    """What docs/examples.md shows of every script's output."""
     text = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
-    shown = dict(re.findall(r"\(\.\./examples/(\w+\.py)\).*?^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
-    assert set(shown) == {script.name for script in SCRIPTS}
-    for name, output in shown.items():
-        printed = [words(line) for line in output_of(name).splitlines()]
-        assert [line for line in output.splitlines() if words(line) not in printed] == [], name
+    return dict(re.findall(r"\(\.\./examples/(\w+\.py)\).*?^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+
+
+def test_the_documents_show_every_script():
+    assert set(shown()) == {script.name for script in SCRIPTS}
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_the_documents_show_what_a_script_prints(name):
+    """Numbers differ between machines, words do not; that the numbers say what is claimed is tested below."""
+    printed = [words(line) for line in output_of(name).splitlines()]
+    assert printed
+    assert [line for line in shown()[name].splitlines() if words(line) not in printed] == []
 
 
 def words(text):
@@ -87,7 +98,7 @@ def test_slow_devices_are_in_time_with_a_deadline_and_missed_when_left_out():
     assert max(float(gaps["wait"]), float(gaps["deadline"])) < 1e-12
     seconds, rounds = re.findall(r"in ([\d.]+) s:", printed), re.findall(r"rounds of ([\d.]+) s", printed)
     assert float(seconds[1]) < float(seconds[0])
-    assert float(rounds[1]) <= 0.1 < float(rounds[0])
+    assert float(rounds[1]) <= 0.15 < float(rounds[0])
 
 
 def test_custom_policies_converge_and_the_class_keeps_its_promise():
@@ -108,7 +119,7 @@ def test_the_custom_policy_refuses_what_it_cannot_promise(monkeypatch):
         danl.solve(problem, policy=custom_policy.RestInTurn())
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.engines
 def test_ray_gives_what_one_process_gives():
     on_ray, here, apart = output_of("ray_cluster.py").splitlines()
     assert on_ray.partition(":")[2].strip() == here.partition(":")[2].strip()

@@ -8,7 +8,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import time
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +22,8 @@ from danl.callbacks.series import numbers_of
 from danl.cli.display import LiveRun
 from tests.cli.shell import run
 from tests.problems import random_problem
+
+pytestmark = pytest.mark.slow
 
 RUN = {"method": "danl", "regions": 3, "policy": "coverage:psi=2", "max_rounds": 8, "tol": 0.0}
 
@@ -120,23 +122,23 @@ X = np.random.default_rng(0).normal(size=(40, 3))
 problem = danl.Problem(danl.partition(X, (X[:, 0] > 0).astype(float), workers=4), alpha=0.1)
 logger = danl.callbacks.MLflow(tracking_uri="sqlite:///mlflow.db")
 print(danl.solve(problem, callback=logger).status)
-import time; time.sleep(1.5)  # what would report in the background has the time to
-print(tried)
+from mlflow.telemetry.client import get_telemetry_client
+print(get_telemetry_client(), tried)  # who would report in the background is not there
 """
 
 
 @needs("mlflow")
-@pytest.mark.timeout(120)
+@pytest.mark.engines
 def test_nothing_is_reported_to_anybody(tmp_path):
     """MLflow tells its makers of its use, except in tests and where it is told not to: danl tells it not to."""
     hidden = ("PYTEST_", "CI", "GITHUB_ACTIONS", "MLFLOW_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     done = subprocess.run(
-        [sys.executable, "-c", ALONE], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100,
+        [sys.executable, "-c", ALONE], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["converged", "[]"]
+    assert done.stdout.splitlines() == ["converged", "None []"]
 
 
 # TensorBoard.
@@ -272,20 +274,26 @@ def test_a_fit_whose_store_fails_is_written_and_says_so_in_a_line(capsys, store,
 
 
 @needs("mlflow")
-@pytest.mark.timeout(120)
-def test_a_server_that_is_not_there_is_told_soon(tmp_path):
+@pytest.mark.engines
+def test_a_server_that_answers_nobody_is_asked_a_few_times_and_told(tmp_path):
     """MLflow alone asks for four minutes."""
-    with socket.socket() as taken:  # bound, and nobody listens: connections are refused
-        taken.bind(("127.0.0.1", 0))
-        uri = f"http://name:secret@127.0.0.1:{taken.getsockname()[1]}"
+    asked = []
+
+    def refuse():
+        with contextlib.suppress(OSError):
+            while True:
+                asked.append(server.accept()[0].close())
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        uri = f"http://name:secret@127.0.0.1:{server.getsockname()[1]}"
+        threading.Thread(target=refuse, daemon=True).start()
         hidden = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-        begun = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "danl", "fit", "a1a", "--mlflow", uri],
-            cwd=tmp_path, env=hidden, capture_output=True, text=True, timeout=100, check=False,
+            cwd=tmp_path, env=hidden, capture_output=True, text=True, timeout=280, check=False,
         )  # fmt: skip
     assert done.returncode == 2, done.stderr
-    assert time.monotonic() - begun < 60
+    assert 1 <= len(asked) <= 3  # and twice more
     assert done.stderr.startswith(f"connecting to {uri.replace('name:secret@', '')}\n")
     assert "MLflow cannot use it" in done.stderr
     assert "Traceback" not in done.stderr

@@ -250,6 +250,7 @@ def test_the_smoothness_constant_bounds_the_hessian():
         assert np.linalg.eigvalsh(local.hessian(np.zeros(local.layout.size)))[-1] > 0.3 * local.smoothness()
 
 
+@pytest.mark.slow
 def test_a_sampled_gradient_is_unbiased():
     local = classes_problem(weighted=True).locals[2]
     w, rng = np.ones(local.layout.size), np.random.default_rng(0)
@@ -292,8 +293,8 @@ def test_every_method_with_full_masks(name, regions, optimum):
     rounds = 2000 if name in ("gd", "fedavg") else 200
     method = "fedavg:steps=1" if name == "fedavg" else name  # more steps end at another point, for any loss
     result = danl.solve(problem, method=method, regions=regions, max_rounds=rounds, tol=1e-9)
-    assert result.status == "converged" or name == "fedavg"
-    assert result.history[-1].grad_norm <= (1e-9 if name != "fedavg" else 1e-6)
+    assert result.status == "converged"
+    assert result.history[-1].grad_norm <= 1e-9
     same_model(problem, result.w, optimum, atol=1e-6)
 
 
@@ -308,7 +309,7 @@ PARTIAL = {
     "magnitude": "magnitude:keep=0.5",
     "schedule": Schedule(MASKS, cycle=True),
     "custom": Custom(lambda w, worker, round, rng: np.arange(3) != (worker + round) % 3),
-    "resource-aware": ResourceAware([Profile(rows_per_second=100), *[Profile(rows_per_second=60)] * 3], deadline=0.2),
+    "resource-aware": ResourceAware([Profile(rows_per_second=100), *[Profile(rows_per_second=60)] * 3], deadline=0.27),
 }
 
 
@@ -343,6 +344,7 @@ def test_masked_methods_send_only_what_is_masked(name, regions):
     assert np.isfinite(result.w).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["danl:batch_size=6", "danl:batch_size=6,hessian_batch=8", "newton:hessian_batch=8"])
 @pytest.mark.parametrize("regions", ["classes", 3])
 def test_mini_batches(name, regions, optimum):

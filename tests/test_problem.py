@@ -84,6 +84,7 @@ def test_smoothness_bounds_every_hessian_and_is_reached_by_the_quadratic(seed, l
             assert top == pytest.approx(local.smoothness(), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_sampled_gradient_is_unbiased():
     local = random_problem(weighted=True).locals[1]
     w, rng = np.full(7, 0.2), np.random.default_rng(0)

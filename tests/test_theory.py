@@ -77,6 +77,7 @@ def test_lipschitz_constants_bound_what_they_should(loss):
             assert np.linalg.norm(local.value_and_gradient(inside)[1]) <= k.L
 
 
+@pytest.mark.slow
 def test_sampling_constants_are_the_measured_deviations():
     problem = random_problem(sizes=(30, 25), weighted=True)
     method = DANL(batch_size=6, hessian_batch=8, memory="raw", curvature="once")

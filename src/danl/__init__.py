@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from danl._version import __version__
 
 if TYPE_CHECKING:
-    from danl import callbacks, engines, methods, objectives, policies
+    from danl import callbacks, engines, flower, gallery, layout, methods, objectives, policies, report, solver
     from danl.callbacks.base import STOP
     from danl.checkpoint import Checkpoints
     from danl.core.border import Guards
@@ -67,7 +67,10 @@ _HOMES = {
     "reference_optimum": "danl.solver",
     "solve": "danl.solver",
 }
-_MODULES = ("callbacks", "engines", "methods", "objectives", "policies")
+_MODULES = (
+    *("callbacks", "engines", "flower", "gallery", "layout"),
+    *("methods", "objectives", "policies", "report", "solver"),
+)
 
 __all__ = [
     "STOP",
@@ -94,6 +97,9 @@ __all__ = [
     "callbacks",
     "certify",
     "engines",
+    "flower",
+    "gallery",
+    "layout",
     "load_dataset",
     "methods",
     "objectives",
@@ -101,7 +107,9 @@ __all__ = [
     "plot_histories",
     "policies",
     "reference_optimum",
+    "report",
     "solve",
+    "solver",
 ]
 
 

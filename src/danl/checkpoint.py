@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on, in one file that is there whole or not at all.
+"""Checkpoints: everything a run needs to go on, in a file that is there whole or not at all, and one that grows.
 
 A checkpoint is an npz file without pickled objects: one array for every array of the state, and a JSON text that says
 how they fit together. `tree` turns a state (frozen dataclasses of arrays, numbers, words, tuples and mappings) into
@@ -7,6 +7,10 @@ the two, `grown` turns them back, and takes only classes that are named here.
     magic, version        what the file is
     digest                SHA-256 of the JSON and of every array: a torn or changed file is refused
     fingerprint           SHA-256 of what the run is: problem, method, policy, regions, seed (not rounds or tolerance)
+
+What only ever grows, the rows of the history and the replies that did not come, is added to a file beside it
+(`danl.appended`), so that a checkpoint costs the same however long the run is; it says how much of that file is its
+own.
 
 The newest two are kept: if the newest is torn, the one before it is used. Random draws are functions of the seed and of
 the exchange (`danl.core.streams`), so there are no generator states to keep, and a run that is taken up again takes the
@@ -20,13 +24,14 @@ import io
 import json
 import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from danl.appended import Appended, LostError
 from danl.atomic import written_whole
 from danl.core.curvature import Curvature
 from danl.core.memory import Memory, RunningSum
@@ -43,7 +48,8 @@ from danl.methods.safeguarded_state import Gathered, Known, Noise, Pace, Safegua
 from danl.policies import MaskRecord
 
 MAGIC = "danl-checkpoint"
-VERSION = 1
+VERSIONS = {MAGIC: 2, "danl-estimator": 1}
+"""The format of every kind of file of this make."""
 KEPT = 2
 CLASSES: dict[str, type] = {
     kind.__name__: kind
@@ -64,6 +70,7 @@ CLASSES: dict[str, type] = {
         Noise,
         Pace,
         QuasiNewton,
+        Row,
         RunningSum,
         SafeguardedState,
         Secant,
@@ -74,6 +81,8 @@ CLASSES: dict[str, type] = {
 }
 """What may be in a checkpoint. A method of your own adds its state's class here."""
 DTYPES = ("<f8", "<i8", "|b1")
+OTHER_VERSION = "written by another version of danl"
+NEXT_STEP = "give the folder and the options of the run that was interrupted"
 
 
 class UnreadableError(Exception):
@@ -109,29 +118,85 @@ class Checkpoints:
         """The checkpoints of the folder, the newest first."""
         return sorted(self.folder.glob("checkpoint-[0-9]*[0-9].npz"), reverse=True)
 
-    def write(self, exchange: int, carried: Mapping[str, Any], fingerprint: str) -> None:
-        """Keep what is carried, and let all but the newest two go."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with written_whole(self.path(exchange), durable=True) as partial:
-            partial.write_bytes(packed(carried, fingerprint))
-        for old in self.there()[KEPT:]:
-            old.unlink(missing_ok=True)
+    @property
+    def log(self) -> Path:
+        """The file of rows and failures that the checkpoints share."""
+        return self.folder / "checkpoint-rows.jsonl"
 
-    def newest(self, fingerprint: str) -> tuple[dict[str, Any], list[str]]:
-        """What the newest whole checkpoint of this run carried, and why newer files were passed over."""
+    def tidy(self) -> None:
+        """Remove what a process left that was killed while it wrote; for whoever alone has the folder."""
+        for partial in self.folder.glob("checkpoint-[0-9]*.partial.npz"):
+            partial.unlink(missing_ok=True)
+
+    def write(self, exchange: int, carried: Mapping[str, Any], fingerprint: str) -> Path:
+        """Keep what is carried."""
+        path = self.path(exchange)
+        with written_whole(path, durable=True) as partial:
+            partial.write_bytes(packed(carried, fingerprint))
+        return path
+
+    def newest(self, fingerprint: str) -> Found:
+        """The newest whole checkpoint of this run."""
         passed: list[str] = []
-        for path in self.there():
+        there = self.there()
+        for number, path in enumerate(there):
             try:
-                return unpacked(path.read_bytes(), fingerprint), passed
+                carried = unpacked(path.read_bytes(), fingerprint)
+                log, data = Appended.taken_up(self.log, tuple(carried.pop("log")))
+                history, failures = rows_and_failures(data)
             except OSError as error:
-                passed.append(f"{path.name}: cannot be read ({error.strerror})")
-            except UnreadableError as error:
+                passed.append(f"{path.name}: {Path(error.filename or path).name} cannot be read ({error.strerror})")
+            except (UnreadableError, LostError) as error:
                 passed.append(f"{path.name}: {error}")
+            else:
+                older = [each for each in there[number + 1 :] if _is_of(each, fingerprint)]
+                return Found(carried, history, failures, log, (*reversed(older), path), tuple(passed))
         reason = f" ({'; '.join(passed)})" if passed else ""
-        raise InputError(
-            f"resume={str(self.folder)!r}: holds no checkpoint of this run{reason}; "
-            "give the folder and the options of the run that was interrupted"
-        )
+        old = any(OTHER_VERSION in why for why in passed)
+        next_step = "go on with the danl that wrote them, or begin anew in another folder" if old else NEXT_STEP
+        raise InputError(f"resume={str(self.folder)!r}: holds no checkpoint of this run{reason}; {next_step}")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a folder of checkpoints gave back."""
+
+    carried: dict[str, Any]
+    history: History
+    failures: list[Failure]
+    log: Appended
+    own: tuple[Path, ...]
+    """The checkpoints of this run up to the one that was found, the oldest first."""
+    passed_over: tuple[str, ...]
+    """Why newer files were."""
+
+
+def line_of(rows: Sequence[Row], failures: Sequence[Failure]) -> bytes:
+    """One line of the file that grows: what came since the line before."""
+    told = {"rows": tree(list(rows), {}), "failures": tree(list(failures), {})}
+    return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+
+
+def rows_and_failures(data: bytes) -> tuple[History, list[Failure]]:
+    """What the lines of the file tell together."""
+    history, failures = History(), []
+    try:
+        for line in data.splitlines():
+            told = json.loads(line)
+            for row in grown(told["rows"], {}):
+                history.append(row)
+            failures.extend(grown(told["failures"], {}))
+    except Exception as error:  # whatever lines that nobody wrote make json and the classes raise
+        raise UnreadableError(f"its rows cannot be read ({type(error).__name__})") from None
+    return history, failures
+
+
+def _is_of(path: Path, fingerprint: str) -> bool:
+    try:
+        unpacked(path.read_bytes(), fingerprint)
+    except (OSError, UnreadableError):
+        return False
+    return True
 
 
 def columns_of(history: History) -> dict[str, Any]:
@@ -168,7 +233,7 @@ def packed(carried: Mapping[str, Any], fingerprint: str, magic: str = MAGIC) -> 
     """The bytes of a checkpoint, or of another file of this make."""
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     text = json.dumps({"fingerprint": fingerprint, "carried": {k: tree(v, arrays) for k, v in carried.items()}})
-    head = json.dumps({"magic": magic, "version": VERSION, "digest": _digest(text, arrays)})
+    head = json.dumps({"magic": magic, "version": VERSIONS[magic], "digest": _digest(text, arrays)})
     whole = io.BytesIO()
     whole_arrays: dict[str, Any] = {
         "head": np.frombuffer(head.encode(), dtype=np.uint8),
@@ -189,8 +254,8 @@ def unpacked(data: bytes, fingerprint: str, magic: str = MAGIC) -> dict[str, Any
         text = bytes(stored.pop("text")).decode()
         if not isinstance(head, dict) or head.get("magic") != magic:
             raise UnreadableError(f"no {magic} file")
-        if head.get("version") != VERSION:
-            raise UnreadableError(f"written by another version (format {head.get('version')}, this is {VERSION})")
+        if head.get("version") != VERSIONS[magic]:
+            raise UnreadableError(f"{OTHER_VERSION} (format {head.get('version')}, this is {VERSIONS[magic]})")
         if head.get("digest") != _digest(text, stored):
             raise UnreadableError("torn or changed: its digest is another")
         whole = json.loads(text)

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 
 class InputError(ValueError):
-    """Something the caller gave is wrong; the message says what, what is allowed and what to do."""
+    """Something the caller gave is wrong; the message says what, what is allowed and what to do.
+
+    Where the message shows a value of a row, `place` says the same without it: that is all that leaves a site.
+    """
+
+    def __init__(self, message: str = "", *, place: str | None = None) -> None:
+        super().__init__(message)
+        self.place = place
 
 
 class DanlWarning(UserWarning):
     """Something worth knowing before or after a run: one line, once."""
 
 
-def bad_argument(name: str, value: object, allowed: str, next_step: str = "") -> InputError:
-    """Build the `InputError` for one argument: ``name=value: must be <allowed>; <next_step>``."""
-    message = f"{name}={value!r}: must be {allowed}"
-    return InputError(f"{message}; {next_step}" if next_step else message)
+def bad_argument(name: str, value: object, allowed: str, next_step: str = "", *, of_a_row: bool = False) -> InputError:
+    """Build the `InputError` for one argument: ``name=value: must be <allowed>; <next_step>``.
+
+    A value `of_a_row` is left out of what a site tells.
+    """
+    rule = f"must be {allowed}; {next_step}" if next_step else f"must be {allowed}"
+    return InputError(f"{name}={value!r}: {rule}", place=f"{name}: {rule}" if of_a_row else None)

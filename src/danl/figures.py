@@ -10,6 +10,7 @@ import numpy as np
 
 from danl.atomic import written_whole
 from danl.errors import InputError
+from danl.floor import floored
 from danl.history import History
 
 # Okabe and Ito's palette: told apart by colour-blind readers; line styles and markers tell them apart in print. The
@@ -17,8 +18,6 @@ from danl.history import History
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (7, 2)), (0, (1, 3)), (0, (9, 2, 2, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-FLOOR = 1e-16
-"""Gaps below this are rounding: they are drawn here."""
 
 
 def plot_histories(histories: Mapping[str, History], path: str | Path, *, title: str = "") -> Path:
@@ -67,7 +66,7 @@ def draw_progress(by_rounds: Any, by_bytes: Any, histories: Mapping[str, History
             "markevery": max(1, len(history) // 10),
             "linewidth": 1.6,
         }
-        values = np.maximum(history.column("gap" if has_gap else "grad_norm"), FLOOR)
+        values = floored(history.column("gap" if has_gap else "grad_norm"))
         by_rounds.plot(history.column("exchange"), values, label=label, **look)
         by_bytes.plot(history.total_bytes() / 1e6, values, **look)
     by_rounds.set_xlabel("exchange (0 is Phase I)")

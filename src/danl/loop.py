@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +41,7 @@ from danl.methods.ending import relative_decrement, size_of
 from danl.policies import MaskRecord, coverage_counts
 from danl.problem import Problem
 from danl.result import Result
-from danl.run import Run, after_moments, moved_run
+from danl.run import Run, after_moments, moved_run, settings_of
 from danl.separation import separation_bound
 from danl.trace import ANSWERED, SILENT, Trace
 from danl.warn import warn
@@ -78,13 +77,13 @@ def go_through(
     carried: Mapping[str, Any] | None = None,
 ) -> Result:
     """Go through the exchanges on an engine, opened for this run; `carried` is where an earlier process stopped."""
-    policy = run.setup.policy if run.setup.policy.side == "worker" else None
     if carried is not None:
         run = moved_run(run, carried["centre"])
-    engine.open(run.problem, regions=run.setup.regions, policy=policy, seed=run.setup.seed)
     loop = Loop(run, engine)
     if carried is not None:
         loop.restore(carried)
+    if not loop.is_over:  # a run that was at its end asks nobody anything
+        loop.open()
     try:
         status = loop.go(callback, saver)
     except KeyboardInterrupt:
@@ -101,10 +100,10 @@ def go_through(
         history=loop.history,
         method=run.method.name,
         failures=tuple(loop.failures),
-        notes=(*loop.shut_out_notes, *getattr(loop.state, "notes", ()), *remarks, *loop.quorum_notes(status)),
+        notes=(*loop.shut_out_notes, *getattr(loop.state, "notes", ()), *loop.quorum_notes(status), *remarks),
         dropped=loop.dropped,
         products=dict(getattr(loop.state, "products", {})),
-        settings=settings_of(run, engine) | {"w0": from_moved(loop.setup.w0, layout, centre).tolist()},
+        settings=settings_of(run, engine, loop.shut_out) | {"w0": from_moved(loop.setup.w0, layout, centre).tolist()},
         centre=centre,
     )
 
@@ -118,6 +117,7 @@ class Loop:
         self.pruning_error = 0.0
         self.history = History()
         self.failures: list[Failure] = []
+        self.ended: Status | None = None  # how the newest exchange ended the run
         self.failed = 0  # workers that were asked in the newest exchange and did not answer
         self.dropped = 0
         self.lost: tuple[int, ...] = ()  # workers without whom the newest exchange had no quorum, if it had none
@@ -125,7 +125,7 @@ class Loop:
         self.shut_out_notes: list[str] = []
         self.carried: dict[str, Any] = {}  # of the newest exchange that was recorded
         self.uncovered = (0,) * run.setup.regions.n_regions  # masked rounds each region was left out of, to today
-        self.rounds_without_training = 0  # masked rounds of somebody that trained nothing; -1 once one did
+        self.rounds_without_training = 0  # masked rounds in which nobody trained anything; -1 once somebody has
         self.estimate = math.inf  # of the decrement, where the method has only that
         self.failed_check = math.inf  # the estimate at the last check that failed
         self.told = Info()  # what the workers said of the newest model
@@ -143,6 +143,12 @@ class Loop:
         if math.isinf(self.ceiling) and run.monitor:
             raise InputError("w0: the objective is infinite there; start nearer to zero, or leave it out for zeros")
 
+    def open(self) -> None:
+        """Tell the engine what its workers work on."""
+        policy, setup = self.setup.policy, self.setup
+        own = policy if policy.side == "worker" else None
+        self.engine.open(self.run.problem, regions=setup.regions, policy=own, seed=setup.seed)
+
     @property
     def moved_by(self) -> Array | None:
         """What this run moved columns by; None where it did not, or was given a problem with moved columns."""
@@ -154,23 +160,23 @@ class Loop:
         exchange, replies = self._carry(self.setup.ask_everyone("moments", MomentsTask(0)), for_good=("invalid",))
         begin = after_moments(self.run, replies)
         if begin is not self.run:
-            policy = self.setup.policy if self.setup.policy.side == "worker" else None
-            self.engine.open(begin.problem, regions=self.setup.regions, policy=policy, seed=self.setup.seed)
             self._begin(begin)
+            self.open()
         self._record(exchange, replies, self.w, time.perf_counter() - begun)
 
     def go(self, callback: Callable[[Row], bool] | None, saver: Saver | None = None) -> Status:
         """Exchange until there is a status; a callback that returns True ends the run as well."""
-        status: Status | None = None
-        most = self.setup.setting.max_rounds + self.run.ask_moments
-        while status is None and len(self.history) <= most:
+        status = self.ended
+        if self.is_over and saver is not None:
+            saver.save(self.carried, last=True)
+        while status is None and len(self.history) <= self.most_rows:
             if self.run.ask_moments and not len(self.history):
                 self._ask_moments()
             else:
-                status = self._check() if self._check_due() else self._exchange()
+                status = self.ended = self._check() if self._check_due() else self._exchange()
             self.carried = self._carried()
             if saver is not None:
-                last = status is not None or len(self.history) > most
+                last = status is not None or len(self.history) > self.most_rows
                 saver.save(self.carried, last=last)
             if callback is not None and callback(self.history[-1]) and status is None:
                 status = "stopped"
@@ -181,15 +187,30 @@ class Loop:
             return "diverged" if worse else "max_rounds"
         return status
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to ask, before anything was."""
+        return self.ended is not None or len(self.history) > self.most_rows
+
+    @property
+    def most_rows(self) -> int:
+        """The number of the last exchange there may be: that for the means of the columns is one more."""
+        return self.setup.setting.max_rounds + self.run.ask_moments
+
     def _carried(self) -> dict[str, Any]:
-        """What the run would go on from: plain data, none of it changed in place before the exchange after the next."""
+        """What the run would go on from: plain data, none of it changed in place before the exchange after the next.
+
+        But for what only grows, history and failures: of these it has the first `rows` and `failed_replies`.
+        """
         return {
             "state": self.state,
             "w": self.w,
             "record": self.record,
             "pruning_error": self.pruning_error,
             "rows": len(self.history),
-            "failures": tuple(self.failures),
+            "failed_replies": len(self.failures),
+            "ended": self.ended,
+            "tol": self.setup.tol,
             "dropped": self.dropped,
             "shut_out": dict(self.shut_out),
             "shut_out_notes": tuple(self.shut_out_notes),
@@ -201,6 +222,7 @@ class Loop:
             "centre": self.run.problem.centre,
             "ceiling": self.ceiling,
             "start_model": self.setup.w0,
+            "failures": self.failures,
         }
 
     def restore(self, carried: Mapping[str, Any]) -> None:
@@ -214,6 +236,10 @@ class Loop:
         self.estimate, self.failed_check = carried["estimate"], carried["failed_check"]
         self.ceiling, self.rounds_without_training = carried["ceiling"], carried["rounds_without_training"]
         self.setup = replace(self.setup, w0=carried["start_model"])
+        self.ended = carried["ended"]
+        if self.ended == "quorum_lost" or (self.ended == "converged" and self.setup.tol < carried["tol"]):
+            self.ended, self.state = None, _going_on(self.state)
+        self.carried = self._carried()
 
     def _exchange(self) -> Status | None:
         """Steps 1 to 5 of the loop."""
@@ -375,34 +401,6 @@ class Loop:
         trace.note(number, asked, trained, *bytes_each(exchange, replies, count), taken)
 
 
-def settings_of(run: Run, engine: Engine) -> dict[str, Any]:
-    setup, problem = run.setup, run.problem
-    names: list[str] = (
-        [part.name for part in dataclasses.fields(run.method)] if dataclasses.is_dataclass(run.method) else []
-    )
-    options = {name: getattr(run.method, name) for name in names}
-    return {
-        "method": run.method.name,
-        "method_options": options,
-        "policy": repr(setup.policy),
-        "regions": [int(size) for size in setup.regions.sizes],
-        "workers": problem.n_workers,
-        "rows": [int(rows) for rows in problem.rows],
-        "features": problem.n_features,
-        "outputs": problem.layout.n_outputs,
-        "loss": problem.loss.name,
-        "l2": problem.l2,
-        "alpha": problem.alpha,
-        "weighting": problem.weighting,
-        "intercept": problem.intercept,
-        "max_rounds": setup.setting.max_rounds,
-        "tol": setup.tol,
-        "seed": setup.seed,
-        "engine": repr(engine),
-        "w0": [float(value) for value in setup.w0],
-    }
-
-
 def _is_masked(exchange: Exchange) -> bool:
     """Whether this is a round of Algorithm 1, and no question for all of the gradient."""
     tasks = exchange.tasks
@@ -417,6 +415,12 @@ def _slowest(taken: Array) -> float:
 
 def _norm(vector: Array) -> float:
     return math.sqrt(vector @ vector)  # at a third of np.linalg.norm's overhead
+
+
+def _going_on(state: Any) -> Any:
+    """A state that had ended, for a run that is to go on: workers may be back, a smaller tolerance is to be reached."""
+    counted = {"missed": np.zeros_like(state.missed)} if hasattr(state, "missed") else {}  # absences in a row
+    return replace(state, status=None, **counted)
 
 
 def _without(tasks: Mapping[int, Task], shut_out: Mapping[int, Failure]) -> Mapping[int, Task]:

@@ -178,10 +178,11 @@ class Poisson:
         wrong = np.flatnonzero(y < 0)
         if wrong.size:
             row = int(wrong[0])
-            raise InputError(
-                f"y[{row}]={float(y[row])!r}: loss 'poisson' needs targets >= 0, and {wrong.size} of "
-                f"{y.size} are negative; use loss='squared' or correct the targets"
+            rule = (
+                f"loss 'poisson' needs targets >= 0, and {wrong.size} of {y.size} are negative; "
+                "use loss='squared' or correct the targets"
             )
+            raise InputError(f"y[{row}]={float(y[row])!r}: {rule}", place=f"y[{row}]: {rule}")
 
 
 class SquaredHinge:
@@ -271,10 +272,11 @@ class Multinomial:
         wrong = np.flatnonzero((y < 0) | (y >= self.n_outputs) | (y != np.floor(y)))
         if wrong.size:
             row = int(wrong[0])
-            raise InputError(
-                f"y[{row}]={float(y[row])!r}: loss {self.name!r} needs targets from 0 to {self.n_outputs - 1}, the "
-                "numbers of the classes; danl.load_dataset(..., target='classes') numbers any labels"
+            rule = (
+                f"loss {self.name!r} needs targets from 0 to {self.n_outputs - 1}, the numbers of the classes; "
+                "danl.load_dataset(..., target='classes') numbers any labels"
             )
+            raise InputError(f"y[{row}]={float(y[row])!r}: {rule}", place=f"y[{row}]: {rule}")
 
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), Poisson(), SquaredHinge())}
@@ -362,7 +364,6 @@ def _check_binary(loss: str, y: Array) -> None:
         row = int(wrong[0])
         found = np.unique(y)
         shown = ", ".join(f"{value:g}" for value in found[:5]) + (", ..." if found.size > 5 else "")
-        raise InputError(
-            f"y[{row}]={float(y[row])!r}: loss {loss!r} needs targets 0 and 1, and found {found.size} values ({shown})"
-            "; danl.load_dataset maps any two values to 0 and 1, and loss='squared' takes real targets"
-        )
+        rule = f"loss {loss!r} needs targets 0 and 1, and found {found.size} values"
+        maps = "; danl.load_dataset maps any two values to 0 and 1, and loss='squared' takes real targets"
+        raise InputError(f"y[{row}]={float(y[row])!r}: {rule} ({shown}){maps}", place=f"y[{row}]: {rule}{maps}")

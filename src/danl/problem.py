@@ -25,7 +25,9 @@ import numpy as np
 from danl.batch import Batch
 from danl.centring import moved
 from danl.data.partition import Shard
+from danl.data.place import place_of
 from danl.data.reference import ShardFacts, ShardReference, facts_of
+from danl.data.schema import Names, agreed, in_order, labelled, listed, names_of
 from danl.errors import InputError, bad_argument
 from danl.layout import Layout
 from danl.local import LocalObjective
@@ -42,6 +44,8 @@ class Terms:
     intercept: bool
     centre: Array | None = None
     """What columns are moved by, where the rows are (`danl.centring`); the model is then the one for moved columns."""
+    feature_names: Names | None
+    """What the features are called, in the order of w; None where they have no names."""
 
     @property
     def facts(self) -> tuple[ShardFacts, ...]:
@@ -106,7 +110,12 @@ class Terms:
         return 0.0 if self.intercept else float(self.weights @ self.penalties)
 
     def local(self, shard: Shard) -> LocalObjective:
-        """F_i of a shard: what a worker makes of its own rows."""
+        """F_i of a shard: what a worker makes of its own rows, their columns in the order that was agreed on."""
+        shard = in_order(shard, self._asked_names())
+        try:
+            self.loss.check_targets(shard.y)
+        except InputError as error:
+            raise InputError(f"{shard.name}: {error}", place=f"{shard.name}: {place_of(error)}") from error
         return self._local(shard, self.penalty(facts_of(shard, self.loss.binary)))
 
     def _local(self, shard: Shard, penalty: float) -> LocalObjective:
@@ -128,10 +137,19 @@ class Terms:
     def without_rows(self) -> RemoteProblem:
         """The same terms, and neither shards nor what is known of them: what a worker is told."""
         terms = RemoteProblem(
-            loss=self.loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting, intercept=self.intercept
+            loss=self.loss,
+            l2=self.l2,
+            alpha=self.alpha,
+            weighting=self.weighting,
+            intercept=self.intercept,
+            feature_names=self._asked_names(),
         )
         terms.centre = self.centre
         return terms
+
+    def _asked_names(self) -> Names | None:
+        """The order that workers are to bring their columns into; None where the shards are in order already."""
+        return None
 
     def _written(self) -> str:
         penalty = f"alpha={self.alpha}" if self.alpha is not None else f"l2={self.l2}"
@@ -174,6 +192,9 @@ class Problem(Terms):
         self.loss = make_loss(loss)
         if not self.shards:
             raise InputError("shards: must hold at least one shard; make them with danl.partition(X, y, workers=10)")
+        columns = [(shard.feature_names, shard.target_name) for shard in self.shards]
+        self.feature_names = agreed(columns, labelled([shard.name for shard in self.shards]))
+        self.shards = tuple(in_order(shard, self.feature_names) for shard in self.shards)
         widths = {int(shard.X.shape[1]) for shard in self.shards}
         if len(widths) > 1:
             raise InputError(
@@ -254,6 +275,8 @@ class RemoteProblem(Terms):
         Where each worker's rows are. An engine that finds its workers by itself (Flower) needs none.
     loss, l2, alpha, weighting, intercept
         As in `Problem`.
+    feature_names : sequence of str, optional
+        The columns in the order they are to have in w. Default: that of the first site, where columns have names.
 
     """
 
@@ -266,8 +289,10 @@ class RemoteProblem(Terms):
         alpha: float | None = None,
         weighting: str = "uniform",
         intercept: bool = False,
+        feature_names: Sequence[str] | None = None,
     ) -> None:
         self.shards = tuple(shards)
+        self.feature_names = names_of(None, feature_names)
         for shard in self.shards:
             if not isinstance(shard, ShardReference):
                 raise bad_argument(
@@ -289,17 +314,25 @@ class RemoteProblem(Terms):
         """The problem with what its workers told."""
         if not facts:
             raise InputError("shards: no worker answered; start the workers first, and check their logs")
-        widths = sorted({each.n_features for each in facts})
+        columns = [(each.feature_names, each.target_name) for each in facts]
+        labels = labelled([each.site for each in facts])
+        names = agreed(columns, labels, self.feature_names)
+        widths: dict[int, str] = {}
+        for each, label in zip(facts, labels, strict=True):
+            widths.setdefault(each.n_features, f"{each.n_features} at {label}")
         if len(widths) > 1:
             raise InputError(
-                f"shards: all must have the same number of features, found {widths}; "
+                f"shards: all must have the same number of features, found {listed(list(widths.values()))}; "
                 "pass n_features when reading the files (it is never guessed per shard)"
             )
         if self.loss.binary and len(facts) == 1 and facts[0].fewest_of_a_class == 0:
             raise InputError(f"y: all targets are equal, and loss {self.loss.name!r} needs both classes")
         known = self.without_rows()
-        known.shards, known._facts = self.shards, tuple(facts)
+        known.shards, known._facts, known.feature_names = self.shards, tuple(facts), names
         return known
+
+    def _asked_names(self) -> Names | None:
+        return self.feature_names
 
     def __repr__(self) -> str:
         return f"RemoteProblem({len(self._facts or self.shards)} workers, {self._written()})"

@@ -73,6 +73,12 @@ class Result:
         return Layout(told["features"], told.get("outputs", 1), told.get("intercept", False))
 
     @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """What the features are called, in the order of the coefficients; None where they have no names."""
+        names = self.settings.get("feature_names")
+        return None if names is None else tuple(names)
+
+    @property
     def w0(self) -> Array:
         """The model the run started from."""
         return np.asarray(self.settings["w0"], dtype=float)

@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from danl.checkpoint import Checkpoints, columns_of, fingerprint_of, history_of
+from danl.appended import Appended, LostError
+from danl.checkpoint import KEPT, Checkpoints, Found, columns_of, fingerprint_of, history_of, line_of
 from danl.errors import InputError, bad_argument
-from danl.history import History
+from danl.folder import claimed, why_not
 from danl.problem import Problem
 from danl.result import Result
 from danl.run import Run
+from danl.warn import warn
+from danl.words import counted
+
+ANOTHER = "give another folder for the new checkpoints (checkpoint=, --checkpoint)"
 
 
 @dataclass
 class Keeper:
-    """Writes a checkpoint every so many exchanges, with the start the run had."""
+    """Writes a checkpoint every so many exchanges, with the start the run had.
+
+    A checkpoint that cannot be written is a warning, once, and no end of the run; the next one is tried again.
+    """
 
     checkpoints: Checkpoints
     fingerprint: str
     w0: np.ndarray[Any, Any]
     start: Result | None
     written: int = 0  # exchanges when the newest was written
+    log: Appended | None = None
+    logged: tuple[int, int] = (0, 0)  # rows and failures that are in it
+    own: list[Path] = field(default_factory=list)  # this run's checkpoints, the oldest first
+    warned: bool = False
 
     def save(self, carried: Mapping[str, Any], *, last: bool) -> None:
         """Keep what is carried, if it is time."""
@@ -36,11 +49,43 @@ class Keeper:
         exchanges = carried["rows"]
         if exchanges <= self.written or not (last or exchanges - self.written >= self.checkpoints.every):
             return
-        history = History(carried["history"][index] for index in range(exchanges))
-        plain = {name: value for name, value in carried.items() if name not in ("history", "rows")}
-        whole = plain | {"columns": columns_of(history), "w0": self.w0, "start": _start_of(self.start)}
-        self.checkpoints.write(exchanges, whole, self.fingerprint)
+        try:
+            self._write(exchanges, carried)
+        except OSError as error:
+            if not self.warned:
+                there = f"the newest one is of {counted(self.written, 'exchange')}" if self.written else "there is none"
+                warn(
+                    f"checkpoint={str(self.checkpoints.folder)!r}: {why_not(self.checkpoints.folder, error)} after "
+                    f"{counted(exchanges, 'exchange')}; the run goes on, and {there}"
+                )
+            self.warned = True
+
+    def _write(self, exchanges: int, carried: Mapping[str, Any]) -> None:
+        self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+        mark = self._add(carried)
+        plain = {name: value for name, value in carried.items() if name not in ("history", "failures")}
+        whole = plain | {"log": mark, "w0": self.w0, "start": _start_of(self.start)}
+        path = self.checkpoints.write(exchanges, whole, self.fingerprint)
         self.written = exchanges
+        self.own = [*(each for each in self.own if each != path), path]
+        while len(self.own) > KEPT:
+            self.own[0].unlink(missing_ok=True)
+            self.own.pop(0)
+
+    def _add(self, carried: Mapping[str, Any]) -> tuple[int, str]:
+        """Add the rows and the failures since the last time to the file that grows; how much of it is theirs."""
+        until = (carried["rows"], carried["failed_replies"])
+        if self.log is not None and self.logged != until:
+            try:
+                self.log.append(_line(carried, self.logged, until))
+            except LostError:
+                self.log = None  # removed by somebody: it is in memory, too
+        if self.log is None:
+            log = Appended(self.checkpoints.log)
+            log.append(_line(carried, (0, 0), until))
+            self.log = log
+        self.logged = until
+        return self.log.mark
 
 
 @dataclass(frozen=True)
@@ -50,11 +95,21 @@ class Taken:
     carried: dict[str, Any]
     w0: np.ndarray[Any, Any]
     start: Result | None
-    passed_over: tuple[str, ...]
+    found: Found
+
+    def keeper(self, checkpoints: Checkpoints, fingerprint: str) -> Keeper:
+        """Goes on with the files it was taken up from, or writes all of them where they are to be in another folder."""
+        kept = Keeper(checkpoints, fingerprint, self.w0, self.start)
+        if not _same(checkpoints.folder, self.found.log.path.parent):
+            return kept
+        rows, failures = self.carried["rows"], self.carried["failed_replies"]
+        return replace(kept, written=rows, log=self.found.log, logged=(rows, failures), own=list(self.found.own))
 
 
 def make_checkpoints(checkpoint: Checkpoints | str | Path | None, resume: str | Path | None) -> Checkpoints | None:
     """Where checkpoints go: where they were told to, or where the run is taken up from."""
+    if resume is not None and not Path(resume).is_dir():
+        raise InputError(f"resume={str(resume)!r}: must be a folder with checkpoints, and there is none of that name")
     if checkpoint is None:
         return None if resume is None else Checkpoints(Path(resume))
     if isinstance(checkpoint, Checkpoints):
@@ -64,14 +119,40 @@ def make_checkpoints(checkpoint: Checkpoints | str | Path | None, resume: str | 
     return Checkpoints(Path(checkpoint))
 
 
+@contextmanager
+def held(checkpoints: Checkpoints | None, resume: str | Path | None) -> Iterator[None]:
+    """Have the folder of the checkpoints for this process alone; refuse one that holds those of another run."""
+    if checkpoints is None:
+        yield
+        return
+    goes_on = resume is not None and _same(checkpoints.folder, Path(resume))
+    argument, otherwise = ("resume", ANOTHER) if goes_on else ("checkpoint", "choose another folder")
+    with claimed(checkpoints.folder, argument, otherwise, lock=".checkpoint.lock"):
+        there = checkpoints.there()
+        if there and not goes_on:
+            raise InputError(
+                f"checkpoint={str(checkpoints.folder)!r}: holds the checkpoints of a run already ({there[0].name}); "
+                "go on with that run by resuming it from this folder, or choose another folder"
+            )
+        checkpoints.tidy()
+        yield
+
+
 def take_up(folder: str | Path, fingerprint: str) -> Taken:
     """The newest whole checkpoint of this run in a folder."""
-    if not Path(folder).is_dir():
-        raise InputError(f"resume={str(folder)!r}: must be a folder with checkpoints, and there is none of that name")
-    carried, passed = Checkpoints(Path(folder)).newest(fingerprint)
-    history = history_of(carried.pop("columns"))
+    found = Checkpoints(Path(folder)).newest(fingerprint)
+    carried = found.carried
     w0, start = carried.pop("w0"), carried.pop("start")
-    return Taken(carried | {"history": history}, w0, _start_from(start), tuple(passed))
+    return Taken(carried | {"history": found.history, "failures": found.failures}, w0, _start_from(start), found)
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
+
+
+def _line(carried: Mapping[str, Any], begin: tuple[int, int], end: tuple[int, int]) -> bytes:
+    rows = [carried["history"][index] for index in range(begin[0], end[0])]
+    return line_of(rows, carried["failures"][begin[1] : end[1]])
 
 
 def fingerprint(run: Run, w0: object) -> str:
@@ -85,6 +166,7 @@ def fingerprint(run: Run, w0: object) -> str:
         "penalties": problem.penalties,
         "weights": problem.weights,
         "intercept": problem.intercept,
+        **({} if problem.feature_names is None else {"feature_names": list(problem.feature_names)}),
         "rows": np.asarray(problem.rows),
         "seed": setup.seed,
         "w0": w0 if isinstance(w0, np.ndarray) else _plain(w0),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from danl.centring import centre_of, to_moved
 from danl.core.aggregate import of_kind, shares
 from danl.core.border import Border
 from danl.core.messages import Array, MomentsReply, Replies
+from danl.engines import Engine
 from danl.methods import AnyMethod, Setup
 from danl.objectives import null_margins
 from danl.policies import Profile
@@ -69,3 +72,33 @@ def after_moments(run: Run, replies: Replies) -> Run:
         return begin
     w0 = layout.join(np.zeros((layout.n_outputs, layout.n_features)), null_margins(run.problem.loss, targets))
     return replace(begin, setup=replace(begin.setup, w0=w0))
+
+
+def settings_of(run: Run, engine: Engine, shut_out: Collection[int] = ()) -> dict[str, Any]:
+    """What a run was asked to do, in words and numbers; the rows of workers that were shut out are none of it."""
+    setup, problem = run.setup, run.problem
+    names: list[str] = (
+        [part.name for part in dataclasses.fields(run.method)] if dataclasses.is_dataclass(run.method) else []
+    )
+    options = {name: getattr(run.method, name) for name in names}
+    return {
+        "method": run.method.name,
+        "method_options": options,
+        "policy": repr(setup.policy),
+        "regions": [int(size) for size in setup.regions.sizes],
+        "workers": problem.n_workers,
+        "rows": [0 if worker in shut_out else int(rows) for worker, rows in enumerate(problem.rows)],
+        "features": problem.n_features,
+        "feature_names": None if problem.feature_names is None else list(problem.feature_names),
+        "outputs": problem.layout.n_outputs,
+        "loss": problem.loss.name,
+        "l2": problem.l2,
+        "alpha": problem.alpha,
+        "weighting": problem.weighting,
+        "intercept": problem.intercept,
+        "max_rounds": setup.setting.max_rounds,
+        "tol": setup.tol,
+        "seed": setup.seed,
+        "engine": repr(engine),
+        "w0": [float(value) for value in setup.w0],
+    }

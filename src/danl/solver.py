@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from danl.core.border import Border, Guards
 from danl.core.messages import Array
 from danl.engines import Engine, make_engine
 from danl.errors import InputError, bad_argument
-from danl.loop import go_through, settings_of
+from danl.loop import go_through
 from danl.methods import AnyMethod, Setup, make_method
 from danl.methods.information import Information
 from danl.objectives import outputs_of
@@ -24,8 +25,8 @@ from danl.policies import Policy, Profile, ResourceAware, Setting, make_policy
 from danl.problem import Problem, RemoteProblem
 from danl.regions import Regions
 from danl.result import Reference, Result
-from danl.resume import Keeper, fingerprint, make_checkpoints, take_up
-from danl.run import Run, moved_run
+from danl.resume import Keeper, fingerprint, held, make_checkpoints, take_up
+from danl.run import Run, moved_run, settings_of
 from danl.separation import look_for_separation
 from danl.trace import Trace
 from danl.warn import refuse_if_too_large, warn
@@ -89,10 +90,11 @@ def solve(
     guards : Guards, optional
         Limits on what one worker's plausible replies can do; what every reply must satisfy is checked anyway.
     checkpoint : path or Checkpoints, optional
-        Folder for checkpoints, after every exchange or as `danl.Checkpoints(folder, every=k)` says.
+        Folder for checkpoints, after every exchange or as `danl.Checkpoints(folder, every=k)` says; one that holds
+        none, as it is this run's alone. Default: that of `resume`.
     resume : path, optional
         Folder of a run that was interrupted: go on from its newest whole checkpoint. Everything but `max_rounds`, `tol`
-        and the engine must be as it was.
+        and the engine must be as it was. A run that had ended asks nobody anything.
     callback : callable or list of callables, optional
         Called with every new row; True (`danl.STOP`) ends the run with status "stopped". See `danl.callbacks`.
     trace : Trace, optional
@@ -107,20 +109,21 @@ def solve(
     callbacks = Callbacks(callback)
     if trace is not None and (not isinstance(trace, Trace) or len(trace)):
         raise bad_argument("trace", trace, "a new danl.Trace(), without the exchanges of another run")
-    made_engine = make_engine(engine)
+    made_engine, folders = make_engine(engine), ExitStack()
     try:
+        checkpoints = make_checkpoints(checkpoint, resume)
+        folders.enter_context(held(checkpoints, resume))
         if isinstance(problem, RemoteProblem):
             problem, monitor = problem.described(made_engine.connect(problem)), False
         run = _prepare(problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards)
         refuse_if_too_large(run.method, run.setup.regions)
-        checkpoints = make_checkpoints(checkpoint, resume)
         mark = "" if checkpoints is None else fingerprint(run, w0)
         taken = None if resume is None else take_up(resume, mark)
         start = None if taken is None else taken.start
         moves = problem.intercept and problem.centre is None and not isinstance(method, Information)
         run = replace(run, moves=moves, ask_moments=moves)
         if taken is not None:
-            for reason in taken.passed_over:
+            for reason in taken.found.passed_over:
                 warn(f"checkpoint passed over, {reason}")
             w0 = taken.w0
         elif w0 is not None and not isinstance(w0, np.ndarray | list | tuple):
@@ -131,6 +134,8 @@ def solve(
         setup = replace(run.setup, w0=_start_model(w0, problem.n_coefficients))
         run = replace(run, setup=setup, start_at_null=w0 is None)
         keeper = None if checkpoints is None else Keeper(checkpoints, mark, run.setup.w0, start)
+        if checkpoints is not None and taken is not None:
+            keeper = taken.keeper(checkpoints, mark)
         if start is not None:  # it has asked
             run = moved_run(replace(run, ask_moments=False), start.centre)
         carried = None if taken is None else taken.carried
@@ -144,6 +149,7 @@ def solve(
         callbacks.end(None)
         raise
     finally:
+        folders.close()
         made_engine.close()
     looked = result.status == "interrupted" or bool(result.products)  # a look at a model is no run to one
     if not looked:
@@ -199,13 +205,7 @@ def _prepare(
     made_method = make_method(method)
     made_regions = problem.layout.regions(regions)
     made_policy = make_policy(policy, profiles)
-    setting = Setting(
-        n_workers=problem.n_workers,
-        region_sizes=made_regions.sizes,
-        rows=problem.rows,
-        shard_bytes=np.array([facts.nbytes for facts in problem.facts]),
-        max_rounds=int(max_rounds),
-    )
+    setting = setting_of(problem, made_regions, made_method, int(max_rounds))
     made_policy.check(setting)
     if profiles is None and isinstance(made_policy, ResourceAware):
         profiles = made_policy.profiles
@@ -233,6 +233,18 @@ def _prepare(
     overflows = math.isinf(problem.loss.second_bound)
     border = Border(made_regions, problem.penalties, problem.layout.penalised, overflows, guards or Guards())
     return Run(problem, made_method, setup, profiles, reference, monitor, border, entries)
+
+
+def setting_of(problem: Problem | RemoteProblem, regions: Regions, method: AnyMethod, max_rounds: int) -> Setting:
+    """What a policy learns of a run before it starts."""
+    return Setting(
+        n_workers=problem.n_workers,
+        region_sizes=regions.sizes,
+        rows=problem.rows,
+        shard_bytes=np.array([facts.nbytes for facts in problem.facts]),
+        max_rounds=max_rounds,
+        pruned=getattr(method, "submodel", "full") == "pruned",
+    )
 
 
 def _start(run: Run, method: AnyMethod, engine: Engine) -> Result:

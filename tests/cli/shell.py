@@ -12,7 +12,7 @@ import pytest
 
 from danl.__main__ import main
 
-TIMEOUT = 60.0  # seconds that any wait may take
+TIMEOUT = 280.0  # seconds after which something hangs; nothing waits so long
 # The command line of a process that hears Ctrl-C: a shell that runs tests in the background ignores it, and children
 # inherit that.
 LISTENING = """

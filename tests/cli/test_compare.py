@@ -10,6 +10,8 @@ from danl.cli.display import LiveRun
 from tests.cli.shell import contents, run
 from tests.cli.test_fit import FILES, KEYS
 
+pytestmark = pytest.mark.slow
+
 
 def test_methods_side_by_side(capsys, tmp_path):
     methods = "danl-masked,fedavg:steps=2,learning_rate=0.1,newton"

@@ -68,6 +68,7 @@ def test_newton_reaches_the_optimum(capsys):
     assert report["objective"] == pytest.approx(danl.reference_optimum(problem).objective, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_one_object_on_standard_output_as_a_process():
     words = (
         "--method",
@@ -145,6 +146,7 @@ def written(tmp_path_factory):
     return folder, ended.json
 
 
+@pytest.mark.slow
 def test_files(written):
     folder, report = written
     assert sorted(contents(folder)) == FILES
@@ -271,6 +273,7 @@ def test_sites_need_not_be_the_workers(capsys, clinics):
     assert (ended.json["workers"], ended.json["partition"]) == (2, "sorted")
 
 
+@pytest.mark.slow
 def test_a_weight_of_two_is_the_row_twice(capsys, clinics, tmp_path):
     header, *rows = clinics.read_text().splitlines()
     doubled = [row for row in rows for _ in range(int(row[-1]))]
@@ -329,12 +332,13 @@ def wait_for(text, master, received, until):
             received += os.read(master, 65536)
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("display", [(), ("--live",)], ids=["line", "live"])
 def test_ctrl_c_keeps_what_there_is(tmp_path, display):
     pty = pytest.importorskip("pty")
     out = tmp_path / "run"
     master, slave = pty.openpty()
-    words = ("--method", "gd", "--rounds", "100000", "--tol", "0", "--json", "--out", str(out), *display)
+    words = ("--method", "gd", "--rounds", "1000000000", "--tol", "0", "--json", "--out", str(out), *display)
     with subprocess.Popen(
         [sys.executable, "-c", LISTENING, "fit", "a1a", *words],
         stdout=subprocess.PIPE,
@@ -429,6 +433,7 @@ def test_one_of_a_kind_is_singular(capsys):
     assert ended.err.startswith("a1a: 1 worker (iid), 1 region, full, logistic, lambda 0.0001\n")
 
 
+@pytest.mark.slow
 def test_the_page_of_the_run_that_is_replaced_goes_with_it(capsys, tmp_path):
     pytest.importorskip("plotly")
     words = ("fit", "a1a", "--rounds", "2", "--out", tmp_path / "run")
@@ -444,6 +449,7 @@ def test_the_page_of_the_run_that_is_replaced_goes_with_it(capsys, tmp_path):
     assert page.read_text() == "<title>my own</title>"
 
 
+@pytest.mark.slow
 def test_the_page_of_a_comparison_that_is_replaced_goes_with_it(capsys, tmp_path):
     pytest.importorskip("plotly")
     words = ("compare", "a1a", "--methods", "gd,newton", "--rounds", "2", "--out", tmp_path)

@@ -16,6 +16,8 @@ from danl.words import human_bytes
 from tests.cli.shell import run
 from tests.problems import random_problem
 
+pytestmark = pytest.mark.slow
+
 FIT = ("fit", "a1a", "--policy", "coverage:psi=3", "--alpha", "1e-3", "--json")
 NAMES = ("exchanges", "asked", "trained", "bytes_up", "bytes_down", "simulated_seconds")
 
@@ -120,6 +122,7 @@ def test_the_page_counts_the_whole_run(capsys, tmp_path, monkeypatch, first_part
         told.extend([self.rows_after(0), self.rows_after(3), self.rows_after(7)])
 
     monkeypatch.setattr(LivePage, "finish", look)
+    monkeypatch.setattr("danl.report.live.LAST_LOOK_SECONDS", 0.0)  # nobody looks any more
     ended = run(capsys, *words, "--serve", "--resume", tmp_path / "ck").json
     summary = told[0]["run"]["summary"]
     assert [summary[name] for name in ("exchanges", "bytes_up", "bytes_down")] == [

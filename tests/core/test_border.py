@@ -22,6 +22,7 @@ from danl.core.messages import (
     SmoothnessReply,
     SmoothnessTask,
 )
+from danl.data import Shard
 from danl.engines import Local
 from danl.errors import InputError
 from danl.problem import Problem
@@ -188,8 +189,9 @@ def test_another_mask_than_the_one_planned():
 
     result = settle(problem_of(), engine=Corrupted(change))
     assert result.status == "converged"
-    if result.failures:
-        assert "another mask than the one planned" in result.failures[0].detail
+    (failure,) = result.failures
+    assert (failure.worker, failure.kind) == (BAD, "invalid")
+    assert "another mask than the one planned" in failure.detail
 
 
 def test_most_workers_broken_is_a_lost_quorum_and_no_crash():
@@ -203,8 +205,21 @@ def test_most_workers_broken_is_a_lost_quorum_and_no_crash():
 
 def test_a_loss_that_overflows_is_no_fault():
     """Poisson: at a wild trial an honest worker's loss is infinite, and the trial is refused, not the worker."""
-    result = danl.solve(problem_of(loss="poisson", targets="count"), w0=np.full(7, -8.0), max_rounds=200, method="danl")
-    assert all(failure.kind != "invalid" for failure in result.failures)
+    losses = []
+
+    class Heard(Local):
+        def exchange(self, exchange, *, deadline=None):
+            replies = super().exchange(exchange, deadline=deadline)
+            losses.extend(getattr(reply, "loss", 0.0) for reply in replies.received.values())
+            return replies
+
+    counts = [np.array([1.0, 2.0, 3.0, k]) for k in range(4)]
+    problem = danl.Problem([Shard.of(np.ones((4, 1)), y) for y in counts], loss="poisson", alpha=1e-9)
+    result = danl.solve(problem, w0=np.array([-30.0]), engine=Heard())
+    assert np.isinf(losses).any()
+    assert result.history.column("refused").any()
+    assert (result.status, result.failures, result.notes) == ("converged", (), ())
+    np.testing.assert_allclose(result.w, np.log(np.mean(counts)), rtol=1e-6)
 
 
 # Rules, one by one.
@@ -282,7 +297,8 @@ values = st.one_of(
 )
 
 
-@settings(max_examples=3000, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
 @given(kind=st.sampled_from(list(TASKS)), data=st.data())
 def test_a_mutated_reply_is_faulted_or_as_good_as_any(kind, data):
     """Whatever the fields are: no crash, and what passes has the shape, type and finiteness that methods rely on."""

@@ -102,6 +102,7 @@ def test_every_message_is_tried():
     assert {kind.__name__ for kind in MESSAGES} == set(TYPES)
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(anything)
 def test_what_was_sent_arrives_to_the_bit(message):
@@ -127,7 +128,8 @@ def test_the_largest_message_fits_and_the_frame_is_small(d):
         decode(encode(messages[0]), most_bytes=100)
 
 
-@settings(max_examples=3000, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
 @given(message=anything, data=st.data())
 def test_changed_bytes_are_another_message_or_none(message, data):
     changed = bytearray(encode(message))
@@ -141,7 +143,8 @@ def test_changed_bytes_are_another_message_or_none(message, data):
     same(decode(encode(got), most_bytes=LIMIT), got)  # it is a message of known type with fields of known types
 
 
-@settings(max_examples=2000, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None)
 @given(st.one_of(st.binary(max_size=200), st.binary(max_size=200).map(lambda rest: b"DNL1" + rest)))
 def test_random_bytes_are_no_message(data):
     with pytest.raises(WireError):

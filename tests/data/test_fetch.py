@@ -31,7 +31,7 @@ class Site:
         site = self
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = 5
+            timeout = 280
 
             def do_GET(self):
                 site.paths.append(self.path)

@@ -275,6 +275,7 @@ def test_a_few_of_many_are_a_batch_of_their_own(loss, terms, value, monkeypatch)
     assert made.batch.part(workers) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [0, 300], ids=["a large memory", "a small one"])
 @pytest.mark.parametrize(
     "method", ["danl-masked", "danl-paper", "danl", "danl:memory=raw", "danl-masked:memory=corrected"]

@@ -44,6 +44,9 @@ def test_shards_by_reference_give_the_same_model(tmp_path):
     write_libsvm(tmp_path / "a.txt", shards[0])
     write_libsvm(tmp_path / "b.txt", shards[1], signed=True)
     write_csv(tmp_path / "c.csv", shards[2])
+    header, _, rows = (tmp_path / "c.csv").read_text().partition("\n")
+    counted = ",".join(map(str, range(header.count(",") + 1)))  # a table without names, as the others are
+    (tmp_path / "c.csv").write_text(f"{counted}\n{rows}")
     references = [
         danl.ShardReference(path=tmp_path / "a.txt", n_features=d),
         danl.ShardReference(path=tmp_path / "b.txt", n_features=d),
@@ -109,7 +112,7 @@ def test_wrong_references(make, message):
 def test_sites_of_different_width_are_refused():
     narrow, wide = random_shards(d=3)[0], random_shards(d=4)[0]
     references = [danl.ShardReference(load=lambda shard=shard: shard) for shard in (narrow, wide)]
-    with pytest.raises(InputError, match=r"found \[3, 4\]"):
+    with pytest.raises(InputError, match=r"found 3 at worker 0 \(worker-0\), 4 at worker 1"):
         danl.solve(danl.RemoteProblem(references))
 
 

@@ -11,11 +11,18 @@ from danl.errors import InputError
 from tests.loopback import run_inside, skip_unless_possible
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.slow
+def test_a_small_run():
+    skip_unless_possible("ray")
+    run_inside("tests/engines/smoke.py", timeout=280)
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", ["ray_agreement", "ray_failures", "ray_clusters"])
 def test_inside(part):
     skip_unless_possible("ray")
-    run_inside(f"tests/engines/{part}.py", timeout=580)
+    run_inside(f"tests/engines/{part}.py", timeout=880)
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch):
@@ -26,7 +33,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
 
 def test_ray_is_not_imported_before_it_is_needed():
     code = "import sys, danl.engines; danl.engines.ENGINES['ray']; print('ray' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=True)
     assert done.stdout.strip() == "False"
 
 

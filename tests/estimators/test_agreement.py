@@ -87,6 +87,7 @@ def test_multinomial(workers, policy, intercept, sort):
     np.testing.assert_allclose(model.coef_, on_four_digits(intercept).coef_, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_all_ten_digits_at_thirty_sites_that_each_know_one_or_two():
     X, y = digits()
     groups = sites(y, 30, sort=True)

@@ -195,7 +195,7 @@ def test_a_fit_that_fails_in_its_middle_leaves_what_was_fitted():
 
 def test_a_first_fit_that_fails_leaves_nothing():
     model = DANLClassifier(policy="nobody")
-    with pytest.raises(danl.InputError):
+    with pytest.raises(danl.InputError, match="policy='nobody'"):
         model.fit(X, Y)
     assert set(vars(model)) == set(model.get_params())
 

@@ -9,6 +9,7 @@ SKIPPED = {"check_array_api_input"}
 """Those that scikit-learn itself skips: SCIPY_ARRAY_API is not set."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator",
     [

@@ -16,8 +16,6 @@ from danl.flower.up import Federation, free_port, running
 from tests.cli.shell import run as run_danl
 from tests.problems import random_shards
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def test_the_app_has_every_key_and_names_our_components(tmp_path, capsys):
     ended = run_danl(capsys, "flower", "new", tmp_path / "My run_2")
@@ -138,13 +136,14 @@ def test_a_fit_that_cannot_be_is_said_before_anything_runs(words, message, capsy
     assert message in ended.err
 
 
+@pytest.mark.engines
 def test_only_what_was_started_is_stopped(tmp_path):
     """Each process is a group of its own; another process of this user stays."""
     import subprocess
     import sys
 
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
-    mine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    endless = [sys.executable, "-c", "import signal; signal.pause()"]
+    other, mine = (subprocess.Popen(endless, start_new_session=True) for _ in range(2))
     try:
         federation = Federation(tmp_path, "a1a", [])
         federation.processes["mine"] = mine
@@ -154,7 +153,7 @@ def test_only_what_was_started_is_stopped(tmp_path):
     finally:
         for process in (other, mine):
             process.kill()
-            process.wait(10)
+            process.wait()
 
 
 def test_free_ports_are_free():
@@ -177,3 +176,10 @@ def test_certificates_are_signed_for_loopback_and_keys_are_private(tmp_path):
     assert public.read_text().startswith("ecdsa-sha2-nistp384 ")
     for path in (made.key, private):
         assert path.stat().st_mode & 0o077 == 0
+
+
+def test_columns_keep_their_names_in_the_sites_files_unless_they_are_numbers(tmp_path):
+    for names, read in ((["age", "bmi"], ("age", "bmi")), (["age", "2019"], ("x0", "x1"))):
+        shard = danl.Shard.of(np.array([[1.0, 2.0], [2.0, 1.0]]), [0.0, 1.0], feature_names=names)
+        (config,) = write_sites([shard], tmp_path / names[1], binary=True)
+        assert Site.from_config(config).reference.read().feature_names == read

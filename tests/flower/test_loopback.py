@@ -7,13 +7,21 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install danl[fl
 from tests.loopback import run_inside, skip_unless_possible
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.slow
+def test_a_small_run():
+    skip_unless_possible("ray")
+    run_inside("tests/flower/smoke.py", timeout=280)
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(900)
 def test_the_simulation():
     skip_unless_possible("ray")
-    assert "2 passed" in run_inside("tests/flower/inner_simulation.py", "-x", "-s", timeout=380)
+    assert "2 passed" in run_inside("tests/flower/inner_simulation.py", "-x", "-s", timeout=880)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.engines
+@pytest.mark.timeout(900)
 def test_a_deployment_with_tls_and_node_keys():
     skip_unless_possible("flwr")
-    assert "4 passed" in run_inside("tests/flower/inner_deployment.py", "-x", "-s", timeout=580)
+    assert "4 passed" in run_inside("tests/flower/inner_deployment.py", "-x", "-s", timeout=880)

@@ -19,7 +19,6 @@ from danl.regions import Regions
 from tests.flower.fake_grid import FakeGrid
 from tests.flower.federations import a1a_shards, written
 
-pytestmark = pytest.mark.timeout(120)
 W = np.zeros(123)
 
 

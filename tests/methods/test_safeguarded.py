@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import danl
 from danl.data import Shard
 from danl.engines import Local
-from danl.methods import DANL, Newton
+from danl.methods import DANL, Newton, safeguarded
 from danl.objectives import LOSSES
 from danl.policies import Coverage, Schedule, Subset
 from tests.problems import TARGETS, random_problem
@@ -65,6 +65,7 @@ def hard_problem(seed, n_workers, d, condition, loss, weighted, weighting, alpha
     return danl.Problem(shards, loss=loss, alpha=alpha, weighting=weighting)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:region .* was trained by nobody")  # magnitude keeps to the largest regions
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
@@ -309,6 +310,7 @@ def noise(batch_size, **options):
     )
 
 
+@pytest.mark.slow
 def test_the_noise_floor_shrinks_with_the_batch_size():
     floors = [np.median(noise(size, curvature="once").history.column("gap")[-30:]) for size in (8, 32, 128)]
     assert floors[0] > 4 * floors[1] > 16 * floors[2] > 0
@@ -324,14 +326,22 @@ def test_mini_batches_do_not_diverge(batch_size, finish):
     assert gap[-1] < 1e-13
 
 
-def test_with_a_full_batch_finish_a_noisy_run_still_converges():
-    """Where Hessian exchanges no longer help, `finish` goes over to whole shards."""
+@pytest.mark.parametrize("finish", [True, False])
+def test_a_noisy_run_converges_by_its_hessian_exchanges(finish):
     problem = random_problem("squared", alpha=1e-3, sizes=(200, 200), d=5)
-    for finish in (True, False):
-        method = DANL(batch_size=3, curvature=10**6, finish=finish)
-        result = danl.solve(problem, method=method, policy=Coverage(psi=1), regions=2, max_rounds=80, tol=1e-12)
-        assert (np.diff(result.history.column("objective")) <= 1e-14).all()
-        assert result.status == "converged" or not finish
+    method = DANL(batch_size=3, curvature=10**6, finish=finish)
+    result = danl.solve(problem, method=method, policy=Coverage(psi=1), regions=2, max_rounds=80, tol=1e-12)
+    assert (np.diff(result.history.column("objective")) <= 1e-14).all()
+    assert result.status == "converged"
+
+
+def test_where_hessian_exchanges_no_longer_help_finish_goes_over_to_whole_shards():
+    before = safeguarded.Noise(decrement=1.0)
+    to_the_end, at_the_floor = (DANL(batch_size=3, finish=finish)._loop for finish in (True, False))
+    assert to_the_end._noise_after(before, 0.99) is None
+    assert at_the_floor._noise_after(before, 0.99).at_floor
+    for loop in (to_the_end, at_the_floor):
+        assert loop._noise_after(before, 0.01) == safeguarded.Noise(decrement=0.01)
 
 
 @pytest.mark.parametrize(

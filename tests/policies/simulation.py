@@ -13,13 +13,14 @@ from danl.regions import Regions
 ROUNDS = 1000
 
 
-def make_setting(n_workers, sizes, max_rounds=ROUNDS, rows=100, shard_bytes=8000):
+def make_setting(n_workers, sizes, max_rounds=ROUNDS, rows=100, shard_bytes=8000, pruned=False):
     return Setting(
         n_workers=n_workers,
         region_sizes=np.array(sizes),
         rows=np.broadcast_to(rows, n_workers),
         shard_bytes=np.broadcast_to(shard_bytes, n_workers),
         max_rounds=max_rounds,
+        pruned=pruned,
     )
 
 
@@ -29,20 +30,24 @@ def settings(draw, max_rounds=ROUNDS):
     sizes = draw(st.lists(st.integers(1, 7), min_size=1, max_size=9))
     rows = draw(st.lists(st.integers(1, 1000), min_size=n_workers, max_size=n_workers))
     shard_bytes = draw(st.lists(st.integers(1, 10**6), min_size=n_workers, max_size=n_workers))
-    return make_setting(n_workers, sizes, max_rounds, rows, shard_bytes)
+    return make_setting(n_workers, sizes, max_rounds, rows, shard_bytes, draw(st.booleans()))
 
 
 def naive_seconds(setting, profile, worker, kept):
     d, mask_bytes = sum(setting.region_sizes), (len(setting.region_sizes) + 7) // 8
+    margins = kept / d if setting.pruned else 1  # columns that a margin goes through
+    way_back = kept / d
     return (
         (8 * d + mask_bytes) / profile.downlink
-        + setting.rows[worker] * kept / d / profile.rows_per_second
+        + setting.rows[worker] * (margins / 2 + way_back / 2) / profile.rows_per_second
         + (8 * kept + 8 + mask_bytes) / profile.uplink
     )
 
 
 def naive_memory(setting, worker, kept):
-    return setting.shard_bytes[worker] * kept / sum(setting.region_sizes) + 16 * kept
+    d = sum(setting.region_sizes)
+    held = kept if setting.pruned else d  # of the columns of X and of the model
+    return setting.shard_bytes[worker] * held / d + 8 * held + 8 * kept
 
 
 @st.composite

@@ -79,6 +79,7 @@ def test_every_policy_is_in_these_tests():
     assert exported == {*POLICIES, "Custom"}  # Custom promises nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 @budget(max_examples=8, deadline=None)
 @given(data=st.data())
@@ -90,6 +91,7 @@ def test_what_is_promised_is_measured(name, data):
     assert_kept(policy.promise(setting), measured(all_masks))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 @budget(max_examples=30, deadline=None)
 @given(data=st.data())

@@ -44,6 +44,7 @@ def test_a_report_of_a_fit(capsys, tmp_path, monkeypatch):
     assert "replies did not come" in json.dumps(one["findings"])
 
 
+@pytest.mark.slow
 def test_a_report_of_a_comparison(capsys, tmp_path, monkeypatch):
     monkeypatch.delenv("DANL_DATA_DIR", raising=False)
     assert run(capsys, "compare", "a1a", "--methods", "danl,newton", "--quiet", "--out", tmp_path / "cmp").status == 0
@@ -132,6 +133,7 @@ def test_sites_are_not_served(capsys):
     assert ended.status == 2
 
 
+@pytest.mark.engines
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_on_a_terminal_the_page_stays_until_ctrl_c(monkeypatch):
     import os

@@ -118,6 +118,7 @@ def test_the_same_runs_make_the_same_page(tmp_path):
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["a.html", "b.html"]
 
 
+@pytest.mark.slow
 def test_a_large_report_is_less_than_15_megabytes(tmp_path):
     path = write_report([large_run(5000, 100, 16)], tmp_path / "large.html")
     assert path.stat().st_size < 15_000_000

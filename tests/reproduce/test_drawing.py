@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from danl.errors import InputError
+from danl.floor import FLOOR
 from danl.reproduce import drawing
 from danl.reproduce.curves import View, panels, penalties_view, read_panels, read_runs, views
 from danl.reproduce.drawing import CEILING, GREEK, config_of, draw_all, draw_figure, draw_penalties
 from danl.reproduce.runs import FIGURES, PAPER, Plan
-from danl.reproduce.store import Store, code_digest
+from danl.reproduce.sources import code_digest
+from danl.reproduce.store import Store
 from tests.reproduce.test_curves import OPTIMUM, fill, write_run
 
 PLAN = Plan(data=("a1a",), n_seeds=2, penalties=(PAPER,))
@@ -64,6 +66,7 @@ def crosses(axes):
     return [line.get_xydata().tolist()[0] for line in axes.lines if line.get_marker() == "x"]
 
 
+@pytest.mark.slow
 def test_draw_all_writes_what_it_says(drawn):
     store, written = drawn
     stems = [f"fig1-{reading}-lambda-1e-4{end}" for reading in FIGURES["fig1"].readings for end in ("", "-newton20")]
@@ -83,6 +86,7 @@ def test_penalties_wait_for_all_runs_and_overviews_for_readings(tmp_path, monkey
     assert names == {f"fig2-longest-danl-masked-lambda-1e-4{end}.png" for end in ("", "-newton20")}
 
 
+@pytest.mark.slow
 def test_penalties_are_not_drawn_from_runs_of_other_code(tmp_path, monkeypatch):
     monkeypatch.setattr(drawing, "_write", lambda figure, view, plan, out: [out / view.name])
     store = Store(tmp_path)
@@ -122,6 +126,7 @@ def test_the_same_data_make_the_same_bytes(drawn, tmp_path):
     parts = read_panels(store.root / "figures" / f"{VIEW.name}.csv")
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red"}):  # somebody's own settings
         again = draw_figure(VIEW, parts, PLAN, tmp_path)
+    assert {path.suffix for path in again} >= {".png", ".svg"}
     for path in again:
         assert path.read_bytes() == (store.root / "figures" / path.name).read_bytes()
 
@@ -131,7 +136,9 @@ def test_other_data_make_another_picture(drawn, tmp_path):
     (panel,) = read_panels(store.root / "figures" / f"{VIEW.name}.csv")
     first, *rest = panel.curves
     changed = dataclasses.replace(first, median=(first.median[0], 10 * first.median[1], *first.median[2:]))
-    for path in draw_figure(VIEW, (dataclasses.replace(panel, curves=(changed, *rest)),), PLAN, tmp_path):
+    other = draw_figure(VIEW, (dataclasses.replace(panel, curves=(changed, *rest)),), PLAN, tmp_path)
+    assert {path.suffix for path in other} >= {".png", ".svg"}
+    for path in other:
         assert path.read_bytes() != (store.root / "figures" / path.name).read_bytes()
 
 
@@ -168,7 +175,7 @@ def test_a_line_of_diverged_runs_inside_the_axis_ends_with_a_cross(panel_of, loo
 
 def test_rounding_is_drawn_at_the_floor_and_what_is_below_zero_is_not(panel_of, looked_at):
     line = looked_at([panel_of([1.0, 0.0, -1.2e-16, -0.25], status="converged")]).axes[0].lines[0]
-    assert line.get_ydata()[:3].tolist() == [1.0, 1e-16, 1e-16]
+    assert line.get_ydata()[:3].tolist() == [1.0, FLOOR, FLOOR]
     assert np.isnan(line.get_ydata()[3:]).all()
 
 

@@ -15,7 +15,7 @@ def rows(store, run):
     return [",".join(line.split(",")[:16] + line.split(",")[17:]) for line in lines]  # all but the seconds
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_missing_runs_are_done_once_and_alike(tmp_path):
     store = Store(tmp_path)
     assert missing_runs(store, [*RUNS, *RUNS]) == RUNS

@@ -38,6 +38,7 @@ def test_a_run_that_is_kept_is_there_and_reads_back(store, executed):
 
 @pytest.mark.parametrize("suffix", [".csv", ".json"])
 def test_half_a_run_is_no_run(store, suffix):
+    assert store.has(RUN, digest("a1a"))
     store.path(RUN).with_suffix(suffix).unlink()
     assert not store.has(RUN, digest("a1a"))
 
@@ -51,6 +52,7 @@ def test_a_torn_record_is_no_run(store):
 
 
 def test_other_data_or_other_code_are_computed_anew(store, monkeypatch):
+    assert store.has(RUN, digest("a1a"))
     assert not store.has(RUN, "0" * 64)
     monkeypatch.setattr(store_module, "code_digest", lambda: "another")
     assert not store.has(RUN, digest("a1a"))

@@ -10,6 +10,7 @@ import numpy as np
 from rich.text import Text
 
 from danl.core.messages import Mask
+from danl.floor import floored
 from danl.trace import ANSWERED, NOT_ASKED, Int8Array
 
 MOST_BINS = 1024
@@ -85,8 +86,7 @@ def curve(course: Course, width: int, height: int, *, plain: bool = False) -> li
 
 
 def _log(value: float) -> float:
-    """A gap at rounding level may be 0 or below: the lowest there is."""
-    return math.log10(value) if value > 0 else math.nan if math.isnan(value) else -math.inf
+    return math.log10(floored(value))
 
 
 def _bar(log: float, top: int, bottom: int, most: int, base: int, bars: str) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 from danl.atomic import write_json
 from danl.cli.display import comparison_table, console
-from danl.cli.fit import EXIT, run_report
+from danl.cli.fit import EXIT, NOT_WRITTEN, run_report
 from danl.cli.options import OUTPUT, RUN, Force, Json, Out, ReferenceFlag, RunOptions, option, shares_options
-from danl.cli.output import asked, check_out, describe, remove_page, write_run
+from danl.cli.output import asked, describe, out_folder, remove_page, say_written, write_run, written
 from danl.errors import InputError, bad_argument
 from danl.figures import plot_histories
 from danl.gallery import plot_gallery
@@ -42,38 +44,36 @@ def compare(
     """
     screen = console()
     labels = split_methods(methods)
-    job = options.job(*labels)
-    folders = {label: None if out is None else out / folder_name(label) for label in labels}
     if gallery and out is None:
         raise InputError("--gallery: needs --out, the folder that gallery.png is drawn into; add --out DIR")
-    check_out(out, force=force, files=(*FILES, GALLERY) if gallery else FILES)
-    for folder in folders.values():
-        check_out(folder, force=force)
-    measured_against = options.reference(job, screen) if reference else None
+    folders = {label: None if out is None else out / folder_name(label) for label in labels}
     results: dict[str, Result] = {}
     traces = {label: Trace() for label in labels}
-    for label in labels:
-        kept = None if out is None else traces[label]
-        results[label] = options.solve(job, label, screen, reference=measured_against, trace=kept)
-        if results[label].status == "interrupted":
-            break
     reports: list[dict[str, Any]] = []
-    for label, result in results.items():  # after the last run: one that is refused leaves nothing behind
-        folder = folders[label]
-        if folder is not None:
-            config = describe(asked(options, label, job), job, result)
-            write_run(folder, result, job.title, config, traces[label], job.data)
-            remove_page(folder, screen)
-        report = run_report(options, job, result, measured_against, None if folder is None else str(folder))
-        reports.append({"label": label} | report)
-    if out is not None:
-        write_json(out / "comparison.json", {"title": job.title, "runs": reports})
-        remove_page(out, screen)
-        drawn = {label: result.history for label, result in results.items() if len(result.history)}
-        if drawn:
-            plot_histories(drawn, out / "comparison.png", title=job.title)
-            if gallery:
-                plot_gallery(drawn, out / GALLERY, title=job.title)
+    missing: list[str] = []
+    with ExitStack() as held:  # before anything is read or computed
+        held.enter_context(out_folder(out, force=force, files=(*FILES, GALLERY) if gallery else FILES))
+        for folder in folders.values():
+            held.enter_context(out_folder(folder, force=force))
+        job = options.job(*labels)
+        measured_against = options.reference(job, screen) if reference else None
+        for label in labels:
+            kept = None if out is None else traces[label]
+            results[label] = options.solve(job, label, screen, reference=measured_against, trace=kept)
+            if results[label].status == "interrupted":
+                break
+        for label, result in results.items():  # after the last run: one that is refused leaves nothing behind
+            folder, unwritten = folders[label], []
+            if folder is not None:
+                config = describe(asked(options, label, job), job, result)
+                unwritten = write_run(folder, result, job.title, config, traces[label], job.data)
+                remove_page(folder, screen)
+            missing.extend(unwritten)
+            kept_in = None if folder is None or unwritten else str(folder)
+            reports.append({"label": label} | run_report(options, job, result, measured_against, kept_in))
+        if out is not None:
+            missing.extend(written(out, comparison_files(job.title, results, reports, gallery=gallery)))
+            remove_page(out, screen)
     if as_json:
         print(json.dumps({"title": job.title, "runs": reports}, allow_nan=False))
     screen.print(job.title, style="bold")
@@ -81,9 +81,25 @@ def compare(
     if out is not None:
         figures = f"the figures to {out / 'comparison.png'} and {out / GALLERY}"
         figures = figures if gallery else f"the figure to {out / 'comparison.png'}"
-        screen.print(f"written to {out}/, {figures}", soft_wrap=True)
+        if not say_written(out, missing, screen, f", {figures}"):
+            return NOT_WRITTEN
     # One method that diverges is a result of the comparison, not a failure of it.
     return EXIT["interrupted"] if reports[-1]["status"] == "interrupted" else 0
+
+
+def comparison_files(
+    title: str, results: Mapping[str, Result], reports: Sequence[Mapping[str, Any]], *, gallery: bool
+) -> dict[str, Callable[[Path], object]]:
+    """What is written of all methods together: the name of each file, and how it is made."""
+    drawn = {label: result.history for label, result in results.items() if len(result.history)}
+    files: dict[str, Callable[[Path], object]] = {
+        "comparison.json": lambda path: write_json(path, {"title": title, "runs": list(reports)})
+    }
+    if drawn:
+        files["comparison.png"] = lambda path: plot_histories(drawn, path, title=title)
+    if drawn and gallery:
+        files[GALLERY] = lambda path: plot_gallery(drawn, path, title=title)
+    return files
 
 
 def split_methods(text: str) -> list[str]:

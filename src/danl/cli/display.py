@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from danl.floor import gap_told
 from danl.history import History, Row
 from danl.words import human_bytes as human_bytes
 
@@ -70,7 +71,9 @@ class LiveRun:
         fewest, most = min(row.coverage), max(row.coverage)
         parts = [
             f"round {row.exchange:>{len(str(self._max_rounds))}}/{self._max_rounds}",
-            f"gap {row.gap:9.2e}" if not math.isnan(row.gap) else f"|grad| {row.grad_norm:8.2e}",
+            f"gap {gap_told(row.gap, '.2e', row.objective):>9}"
+            if not math.isnan(row.gap)
+            else f"|grad| {row.grad_norm:8.2e}",
             f"coverage {most}" if fewest == most else f"coverage {fewest}-{most}",
             f"{human_bytes(self._bytes):>8}",
             f"{time.perf_counter() - self._begun:.1f} s",
@@ -93,7 +96,7 @@ def summary_table(summary: Mapping[str, Any], reference: bool) -> Table:
     table.add_row("exchanges", f"{summary['exchanges']}, {summary['hessian_exchanges']} of them with Hessians")
     table.add_row("objective", number(summary["objective"], ".12g"))
     if reference:
-        table.add_row("gap", number(summary["gap"], ".3e"))
+        table.add_row("gap", _gap(summary, ".3e"))
     table.add_row("gradient norm", number(summary["grad_norm"], ".3e"))
     table.add_row("decrement", number(summary["decrement"], ".1e"))
     table.add_row("bytes", f"{human_bytes(summary['bytes_up'])} up, {human_bytes(summary['bytes_down'])} down")
@@ -123,13 +126,18 @@ def comparison_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
             Text(summary["status"], style=STATUS_STYLES[summary["status"]]),
             str(summary["exchanges"]),
             str(summary["hessian_exchanges"]),
-            number(summary["gap"], ".1e"),
+            _gap(summary, ".1e"),
             number(summary["grad_norm"], ".1e"),
             human_bytes(summary["bytes_up"] + summary["bytes_down"]),
             number(summary["seconds"], ".2f"),
             *((number(summary["simulated_seconds"], ".2f"),) if simulated else ()),
         )
     return table
+
+
+def _gap(summary: Mapping[str, Any], form: str) -> str:
+    gap, objective = summary["gap"], summary["objective"]
+    return "-" if gap is None else gap_told(gap, form, 0.0 if objective is None else objective)
 
 
 def number(value: float | None, form: str) -> str:

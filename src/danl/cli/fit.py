@@ -16,15 +16,18 @@ from danl.checkpoint import Checkpoints
 from danl.cli.display import console, human_bytes, number, summary_table
 from danl.cli.flower import fit_on_sites, on_sites
 from danl.cli.options import OUTPUT, RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
-from danl.cli.output import asked, check_out, describe, remove_page, write_run
-from danl.cli.resumed import FirstPart
+from danl.cli.output import asked, describe, out_folder, remove_page, say_written, write_run
+from danl.cli.resumed import Earlier, FirstPart, nothing_left
 from danl.cli.serve import Served
 from danl.errors import InputError
 from danl.result import Reference, Result
+from danl.resume import held, make_checkpoints
 from danl.solver import DEFAULT_METHOD
 from danl.trace import Trace
 
 EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130, "stopped": 0}
+NOT_WRITTEN = 2
+"""However the run ended: a file that was asked for is not there."""
 
 METHOD_HELP = (
     "danl, danl-secant, danl-masked, danl-paper, newton-zero, newton, newton-undamped, gd, fedavg; options as "
@@ -75,40 +78,45 @@ def fit(
             raise InputError("--checkpoint and --resume: are not for --engine flower; leave them out")
         if serve:
             raise InputError("--serve: is not for --engine flower; leave it out, and use danl report at the end")
-        connect(loggers, console())
-        run = fit_on_sites(
-            options, method, reference=reference, live=live, loggers=loggers, out=out, force=force, as_json=as_json
-        )
-        return EXIT[run.status]
     screen = console()
-    job = options.job(method)
-    check_out(out, force=force or resume is not None)  # what is there is of the run that goes on
-    connect(loggers, screen)
-    measured_against = options.reference(job, screen) if reference else None
-    folder = checkpoint or resume
-    checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
-    trace = Trace()
-    first_part = FirstPart(trace, out / "workers.npz") if out is not None and resume is not None else None
-    told = asked(options, method, job, checkpoint=text_of(checkpoint), resume=text_of(resume))
-    with Served(serve, serve_port or 0, trace, told, job.title, screen) as served:
-        result = options.solve(
-            job,
-            method,
-            screen,
-            reference=measured_against,
-            checkpoint=checkpoints,
-            resume=resume,
-            trace=trace if out is not None or serve else None,
-            live=live,
-            callbacks=[*([] if first_part is None else [first_part]), *loggers, served],
-        )
-        if first_part is not None and first_part.note is not None:
-            result = replace(result, notes=(*result.notes, first_part.note))
-        served.finish(describe(told, job, result) if serve else {})
-    if out is not None:
-        write_run(out, result, job.title, describe(told, job, result), trace, job.data)
-        remove_page(out, screen)
-    report = run_report(options, job, result, measured_against, str(out) if out else None)
+    missing: list[str] = []
+    # Folders before anything is read or computed; what --out holds is of the run that goes on.
+    with out_folder(out, force=force or resume is not None):
+        if on_sites(options.engine):
+            connect(loggers, screen)
+            result, whole = fit_on_sites(
+                options, method, reference=reference, live=live, loggers=loggers, out=out, as_json=as_json
+            )
+            return EXIT[result.status] if whole else NOT_WRITTEN
+        folder = checkpoint or resume
+        checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
+        with held(make_checkpoints(checkpoints, resume), resume):
+            pass  # the run will have it; whether it can is known now
+        job = options.job(method)
+        connect(loggers, screen)
+        measured_against = options.reference(job, screen) if reference else None
+        trace, earlier = Trace(), Earlier()
+        first_part = FirstPart(trace, out / "workers.npz") if out is not None and resume is not None else None
+        told = asked(options, method, job, checkpoint=text_of(checkpoint), resume=text_of(resume))
+        with Served(serve, serve_port or 0, trace, told, job.title, screen) as served:
+            result = options.solve(
+                job,
+                method,
+                screen,
+                reference=measured_against,
+                checkpoint=checkpoints,
+                resume=resume,
+                trace=trace if out is not None or serve else None,
+                live=live,
+                callbacks=[earlier, *([] if first_part is None else [first_part]), *loggers, served],
+            )
+            if first_part is not None and first_part.note is not None:
+                result = replace(result, notes=(*result.notes, first_part.note))
+            served.finish(describe(told, job, result) if serve else {})
+        if out is not None:
+            missing = write_run(out, result, job.title, describe(told, job, result), trace, job.data)
+            remove_page(out, screen)
+    report = run_report(options, job, result, measured_against, str(out) if out and not missing else None)
     if as_json:
         print(json.dumps(report, allow_nan=False))
     screen.print(job.title, style="bold")
@@ -131,12 +139,13 @@ def fit(
         )
     for note in result.notes:
         screen.print(note, style="yellow")
-    if out is not None:
-        screen.print(f"written to {out}/", soft_wrap=True)
+    if earlier.rows == len(result.history):
+        screen.print(nothing_left(result, options.rounds), soft_wrap=True)
+    whole = say_written(out, missing, screen)
     if result.status == "interrupted" and folder is not None:
         screen.print(f"to go on: the same command with --resume {folder}", soft_wrap=True)
     served.stay()
-    return EXIT[result.status]
+    return EXIT[result.status] if whole else NOT_WRITTEN
 
 
 def loggers_of(mlflow: str | None, tensorboard: Path | None, name: str) -> list[MLflow | TensorBoard]:

@@ -15,7 +15,7 @@ from danl._version import __version__
 from danl.callbacks import Callbacks, MLflow, TensorBoard
 from danl.cli.display import console, summary_table
 from danl.cli.options import RunOptions, check_init, warnings_told, with_batches
-from danl.cli.output import check_out, failures_of, remove_page, versions, write_run
+from danl.cli.output import failures_of, remove_page, say_written, versions, write_run
 from danl.data import load_dataset, partition
 from danl.errors import InputError, bad_argument
 from danl.flower.drive import run_app
@@ -67,9 +67,10 @@ def up(
     if (folder / "state.json").exists():
         raise InputError(f"--dir={str(folder)!r}: a federation is up there; stop it, or choose another folder")
     loaded = load_dataset(data, n_features=n_features, target=kind, target_column=target)
-    shards = partition(loaded.X, loaded.y, workers=sites, scheme=partition_, seed=seed, weights=loaded.weights)
+    dealt: dict[str, Any] = {"workers": sites, "scheme": partition_, "seed": seed, "weights": loaded.weights}
+    shards = partition(loaded.X, loaded.y, feature_names=loaded.feature_names, **dealt)
     folder.mkdir(parents=True, exist_ok=True)
-    configs = write_sites(shards, folder / "sites", binary=kind == "binary", feature_names=loaded.feature_names)
+    configs = write_sites(shards, folder / "sites", binary=kind == "binary")
     if min_rows is not None:
         configs = [config | {"min-rows": min_rows} for config in configs]
     federation = Federation(folder, data, configs, tls=tls)
@@ -104,13 +105,14 @@ def fit_on_sites(
     live: bool,
     loggers: Sequence[MLflow | TensorBoard],
     out: Path | None,
-    force: bool,
     as_json: bool,
-) -> Result:
-    """`danl fit --engine flower`: drive a fit on the sites of a SuperLink; show and write what every fit does."""
+) -> tuple[Result, bool]:
+    """`danl fit --engine flower`: drive a fit on the sites of a SuperLink; show and write what every fit does.
+
+    Returns the result, and whether all of its files are written.
+    """
     screen = console()
     config, target = _asked(options, method, reference)
-    check_out(out, force=force)
     shared = Path(tempfile.mkdtemp(prefix="danl-fit-"))  # where the ServerApp writes and this process reads
     try:
         title = f"{options.data} on its sites"
@@ -126,9 +128,10 @@ def fit_on_sites(
         f"{options.data}: {counted(settings['workers'], 'site')} ({', '.join(told['sites'])}), "
         f"{counted(len(settings['regions']), 'region')}, {options.policy}, {settings['loss']}"
     )
+    missing: list[str] = []
     if out is not None:
         asked = {"danl": __version__, "run_config": config, "sites": told["sites"], "settings": settings}
-        write_run(out, result, title, asked | {"status": result.status} | _ended(result), trace)
+        missing = write_run(out, result, title, asked | {"status": result.status} | _ended(result), trace)
         remove_page(out, screen)
     report = result.summary() | {
         "data": options.data,
@@ -146,7 +149,7 @@ def fit_on_sites(
         "seed": options.seed,
         "init": {"method": options.init} if result.start is None else result.start.summary(),
         "reference": None,
-        "out": str(out) if out else None,
+        "out": str(out) if out and not missing else None,
     }
     if as_json:
         print(json.dumps(report, allow_nan=False))
@@ -154,9 +157,7 @@ def fit_on_sites(
     screen.print(summary_table(report, False))
     for note in result.notes:
         screen.print(note, style="yellow", soft_wrap=True, markup=False)
-    if out is not None:
-        screen.print(f"written to {out}/", soft_wrap=True)
-    return result
+    return result, say_written(out, missing, screen)
 
 
 def _watched(callbacks: list[Any], config: dict[str, Any], shared: Path, target: dict[str, Any]) -> Result:

@@ -23,6 +23,7 @@ from danl.cli.chart import HESSIAN, MARKS_MEAN, REFUSED, Course, curve, matrix, 
 from danl.cli.display import human_bytes
 from danl.cli.forecast import WINDOW, Seen, duration, forecast
 from danl.core.messages import Mask
+from danl.floor import gap_told
 from danl.history import TRAINING, History, Row
 from danl.trace import Int8Array, Trace
 
@@ -165,11 +166,15 @@ class LiveView:
         return f"round {row.exchange}/{self._max_rounds}"
 
     def _value(self, row: Row) -> str:
-        return f"gap {row.gap:.2e}" if not math.isnan(row.gap) else f"|grad| {row.grad_norm:.2e}"
+        return (
+            f"gap {gap_told(row.gap, '.2e', row.objective)}"
+            if not math.isnan(row.gap)
+            else f"|grad| {row.grad_norm:.2e}"
+        )
 
     def _numbers(self, row: Row) -> Iterable[str]:
         if not math.isnan(row.gap):
-            yield f"gap {row.gap:.2e}"
+            yield f"gap {gap_told(row.gap, '.2e', row.objective)}"
         yield f"|grad| {row.grad_norm:.2e}"
         if not math.isnan(row.decrement):
             yield f"decrement {row.decrement:.1e}"

@@ -134,7 +134,14 @@ class RunOptions:
             raise InputError("partition='site': needs the site of each row; name the column that has it with --site")
         workers = 10 if self.workers is None and scheme != "site" else self.workers
         shards = partition(
-            data.X, data.y, workers=workers, scheme=scheme, seed=self.seed, weights=data.weights, sites=data.sites
+            data.X,
+            data.y,
+            workers=workers,
+            scheme=scheme,
+            seed=self.seed,
+            weights=data.weights,
+            sites=data.sites,
+            feature_names=data.feature_names,
         )
         loss = f"{MULTINOMIAL}:classes={len(data.classes or ())}" if self.loss == MULTINOMIAL else self.loss
         problem = Problem(

@@ -1,15 +1,16 @@
 """Files a run writes: history.csv, config.json, model.npz, workers.npz, figure.png; docs/files.md describes them.
 
-The folder is checked before the run starts, so that nothing is computed that cannot be kept, and every file is written
-beside its place and renamed, so that a reader never sees half of one.
+The folder is tried before the run starts, so that nothing is computed that cannot be kept, and every file is written
+beside its place and renamed, so that a reader never sees half of one. What cannot be written at the end all the same is
+said after the result.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,12 @@ from danl.cli.report import NAME
 from danl.data import Dataset
 from danl.errors import InputError
 from danl.figures import plot_histories
-from danl.policies import Setting, make_policy
+from danl.folder import claimed
+from danl.methods import make_method
+from danl.policies import make_policy
 from danl.policies.profile_file import told as profiles_told
 from danl.result import Result
+from danl.solver import setting_of
 from danl.trace import Trace
 
 RUN_FILES = ("history.csv", "config.json", "model.npz", "workers.npz", "figure.png")
@@ -34,44 +38,67 @@ MOST_FAILURES = 100
 """Replies that did not come are told one by one up to so many."""
 
 
-def check_out(out: Path | None, *, force: bool, files: tuple[str, ...] = RUN_FILES) -> None:
-    """Refuse a folder that cannot be written to, or that holds a run already."""
+@contextmanager
+def out_folder(out: Path | None, *, force: bool, files: tuple[str, ...] = RUN_FILES) -> Iterator[None]:
+    """Have --out for this process alone; refuse one that cannot be written to, or that holds a run already."""
     if out is None:
+        yield
         return
-    try:  # asking the file system is the only sure way, and it leaves nothing behind
+    with claimed(out, "--out", lock=".out.lock"):
         there = [name for name in files if (out / name).exists()]
         if there and not force:
             raise InputError(
                 f"--out={str(out)!r}: holds a run already ({there[0]}); choose another folder or add --force"
             )
-        nearest = out
-        while not nearest.exists() and nearest != nearest.parent:
-            nearest = nearest.parent
-        if not nearest.is_dir():
-            raise InputError(
-                f"--out={str(out)!r}: must be a folder, and {str(nearest)!r} is a file; choose another folder"
-            )
-        with tempfile.TemporaryFile(dir=nearest):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"--out={str(out)!r}: cannot be written ({error.strerror}); choose another folder or change its permissions"
-        ) from None
+        yield
 
 
 def write_run(
     out: Path, result: Result, title: str, config: dict[str, Any], trace: Trace, data: Dataset | None = None
-) -> None:
-    """Write the five files of a run; `data` where the rows are here."""
-    out.mkdir(parents=True, exist_ok=True)
-    result.history.to_csv(out / "history.csv")
-    write_json(out / "config.json", config)
-    write_model(out / "model.npz", result, data)
-    trace.save(out / "workers.npz")
-    if len(result.history):
-        plot_histories({result.method: result.history}, out / "figure.png", title=title)
-    else:
-        (out / "figure.png").unlink(missing_ok=True)  # of the run that --force replaces
+) -> list[str]:
+    """Write the five files of a run, and say which could not be; `data` where the rows are here."""
+
+    def draw(path: Path) -> None:
+        if len(result.history):
+            plot_histories({result.method: result.history}, path, title=title)
+        else:
+            path.unlink(missing_ok=True)  # of the run that --force replaces
+
+    files: dict[str, Callable[[Path], object]] = {  # what cannot be had again first
+        "model.npz": lambda path: write_model(path, result, data),
+        "config.json": lambda path: write_json(path, config),
+        "history.csv": result.history.to_csv,
+        "workers.npz": trace.save,
+        "figure.png": draw,
+    }
+    return written(out, files)
+
+
+def written(out: Path, files: Mapping[str, Callable[[Path], object]]) -> list[str]:
+    """Write files into a folder; those that could not be written, each with the reason."""
+    missing: list[str] = []
+    for name, write in files.items():
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            write(out / name)
+        except OSError as error:
+            missing.append(f"{out / name} ({error.strerror or error})")
+    return missing
+
+
+def say_written(out: Path | None, missing: Sequence[str], screen: Console, more: str = "") -> bool:
+    """The line of a command with --out that says where its files are, or which are not; whether all of them are."""
+    if missing:
+        screen.print(
+            f"error: --out={str(out)!r}: not written: {', '.join(missing)}; the result above is whole: make room, or "
+            "choose another folder, and run it again for its files",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
+    elif out is not None:
+        screen.print(f"written to {out}/{more}", soft_wrap=True)
+    return not missing
 
 
 def write_model(path: Path, result: Result, data: Dataset | None) -> None:
@@ -80,8 +107,8 @@ def write_model(path: Path, result: Result, data: Dataset | None) -> None:
     arrays: dict[str, Any] = {"w": result.w, "w0": result.w0, "coef": coefficients, "intercept": intercepts}
     if data is not None and data.classes is not None:
         arrays["classes"] = np.array([str(label) for label in data.classes])
-    if data is not None and data.feature_names is not None:
-        arrays["feature_names"] = np.array(data.feature_names)
+    if result.feature_names is not None:
+        arrays["feature_names"] = np.array(result.feature_names)
     with written_whole(path) as partial:
         np.savez(partial, **arrays)
 
@@ -89,7 +116,9 @@ def write_model(path: Path, result: Result, data: Dataset | None) -> None:
 def remove_page(folder: Path, screen: Console) -> None:
     """Remove the page of `danl report` that was made of what this folder held before, and say so."""
     page = folder / NAME
-    if page.is_file() and is_report(page):
+    with suppress(OSError):  # a folder that cannot be written to has said so already
+        if not page.is_file() or not is_report(page):
+            return
         page.unlink()
         screen.print(f"removed {page}, made of the run that was there; danl report makes a new one", soft_wrap=True)
 
@@ -139,9 +168,7 @@ def failures_of(result: Result) -> list[dict[str, Any]]:
 
 def promised(options: Mapping[str, Any], job: Job) -> dict[str, int | None]:
     """What the masks are sure to satisfy; null where nothing is promised."""
-    problem = job.problem
-    memory = np.array([facts.nbytes for facts in problem.facts])
-    setting = Setting(problem.n_workers, job.regions.sizes, problem.rows, memory, options["rounds"])
+    setting = setting_of(job.problem, job.regions, make_method(options["method"]), options["rounds"])
     return asdict(make_policy(options["policy"], job.profiles).promise(setting))
 
 

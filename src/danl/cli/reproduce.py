@@ -23,7 +23,7 @@ from rich.text import Text
 
 from danl.cli.display import console
 from danl.cli.options import DATA, OUTPUT, RUN, Json, option
-from danl.cli.output import check_out
+from danl.cli.output import out_folder
 from danl.data.fetch import locate
 from danl.data.registry import lookup
 from danl.errors import InputError, bad_argument
@@ -80,7 +80,7 @@ def reproduce(
     runs = needed(plan, chosen, out)
     count, missing = len(runs.runs), len(runs.missing)
     screen.print(f"{count} runs, {count - missing} of them there already, in {out}", soft_wrap=True)
-    with progress_of(screen, runs.rounds, quiet=quiet) as progress:
+    with out_folder(out, force=True), progress_of(screen, runs.rounds, quiet=quiet) as progress:
         wait = waiting(screen, quiet=quiet)
         made = make(plan, chosen, out, runs, processes=processes, progress=progress, waiting=wait)
     if made is None:
@@ -137,7 +137,8 @@ def make_plan(data: str | None, seeds: int | None, quick: bool) -> Plan:
 
 def check_folder(out: Path) -> None:
     """Refuse a folder that cannot be written to, or that holds other things."""
-    check_out(out, force=True)
+    with out_folder(out, force=True):
+        pass
     if out.is_dir() and any(out.iterdir()) and not (out / "environment.json").exists():
         raise InputError(
             f"--out={str(out)!r}: is not empty and holds no reproduction; choose a new folder, so that nothing of "

@@ -1,4 +1,4 @@
-"""`danl fit --resume --out`: workers.npz of the whole run, from that of its first part and what comes now."""
+"""`danl fit --resume`: what a run had when it went on, and workers.npz of the whole of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,27 @@ from danl.callbacks import Callback
 from danl.errors import InputError
 from danl.history import History
 from danl.regions import IntArray
+from danl.result import Result
 from danl.trace import Trace
+
+
+class Earlier(Callback):
+    """Notes how many exchanges a run had that goes on; None of one that begins."""
+
+    rows: int | None = None
+
+    def resumed(self, earlier: History) -> None:
+        """Called once, before the first exchange."""
+        self.rows = len(earlier)
+
+
+def nothing_left(result: Result, rounds: int) -> str:
+    """What to say of a run that was at its end already."""
+    ways = {"converged": "had converged", "max_rounds": "had used up its rounds"}
+    had = ways.get(result.status, f"had ended ({result.status})")
+    out_of_rounds = result.status == "max_rounds" and result.n_rounds >= rounds
+    more = "; more --rounds go on with it" if out_of_rounds else ""
+    return f"nothing was left to do: the run {had} after {len(result.history)} exchanges, and nobody was asked{more}"
 
 
 class FirstPart(Callback):

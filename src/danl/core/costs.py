@@ -1,9 +1,11 @@
 """What an exchange costs: bytes on the wire, and seconds on machines whose profiles are known.
 
-Work is counted in passes over a row: a gradient on a share of the coordinates costs that share of a pass, a loss half a
-pass (the margins without the way back), a Hessian one pass for the gradient and one more for every stored entry of the
-row (its outer product). A part of it costs: blocks, their share of the outer products; a diagonal or a sketch, a pass
-for every number it has of a coefficient.
+Work is counted in passes over a row, there (its margin) and back (its part of the gradient); each way goes once
+through the stored entries of the row and is half a pass. A loss is the way there. A gradient at w is both; on a share
+of the coordinates it comes back to that share alone, and only that of a pruned model costs the share of both
+(`danl.policies.profiles`, which `ResourceAware` plans with). A Hessian is a gradient and, for the outer product of a
+row, half a pass for every stored entry. A part of it costs: blocks, their share of the outer products; a diagonal, a
+way back; a sketch, a way back for its diagonal and a pass for every column, which is a product with the Hessian.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from danl.core.messages import (
 )
 from danl.core.stack import Stacked, Tasks
 from danl.policies.measures import with_a_region
-from danl.policies.profiles import Profile, seconds
+from danl.policies.profiles import Profile, gradient_passes, seconds
 from danl.regions import IntArray, Regions
 
 
@@ -120,19 +122,20 @@ def work_rows(task: Task, reply: Reply, rows: int, entries_per_row: float, d: in
         return rows if size is None else min(size, rows)
 
     match task:
-        case GradientTask(batch_size=size, whole_loss=whole):
+        case GradientTask(batch_size=size, whole_loss=whole, submodel=submodel):
             assert isinstance(reply, GradientReply)
-            beyond = rows - sampled(size) if whole else 0
-            return sampled(size) * reply.fragment.size / d + beyond / 2
+            share, pruned = reply.fragment.size / d, submodel == "pruned"
+            beyond = rows - sampled(size) if whole else 0  # rows of which the loss alone is asked
+            return float(sampled(size) * gradient_passes(share, pruned=pruned) + beyond * (share if pruned else 1) / 2)
         case HessianTask(batch_size=size, hessian_batch=hessian_size):
-            return sampled(size) + sampled(hessian_size) * entries_per_row
+            return sampled(size) + sampled(hessian_size) * entries_per_row / 2
         case CurvatureTask(kind=kind, batch_size=size, hessian_batch=hessian_size):
             assert isinstance(reply, CurvatureReply)
-            share = reply.numbers.size / packed_size(d)
-            passes = share * entries_per_row if kind in ("full", "block") else reply.numbers.size / d
-            return sampled(size) + sampled(hessian_size) * passes
+            outer = reply.numbers.size / packed_size(d) * entries_per_row / 2
+            columns = reply.numbers.size / d - 1  # beside the diagonal
+            return sampled(size) + sampled(hessian_size) * (outer if kind in ("full", "block") else columns + 0.5)
         case ScoresTask():
-            return rows * (1 + entries_per_row)
+            return rows * (1 + entries_per_row / 2)
         case LossTask():
             return rows / 2
         case LocalStepsTask(steps=steps, batch_size=size):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from danl.data.fetch import locate
 from danl.data.files import Table, file_format, read_csv, read_libsvm, read_parquet
 from danl.data.partition import check_rows
+from danl.data.place import place_of
 from danl.data.registry import REGISTRY, Registered, lookup
 from danl.data.text import is_number
 from danl.errors import InputError, bad_argument
@@ -41,8 +42,8 @@ class Dataset:
         The registered name, or the file's name.
     classes
         The labels that 0, 1, ... stand for; None for a real-valued target.
-    feature_names
-        Names of the columns of X, where the file has them.
+    feature_names, target_name
+        Names of the columns of X and of the target, where the file has them.
     sites, weights
         Site and weight of each row, where the file has them.
     source
@@ -57,6 +58,7 @@ class Dataset:
     sites: NDArray[Any] | None = field(repr=False)
     weights: NDArray[np.float64] | None = field(repr=False)
     source: str
+    target_name: str | None = None
 
     @property
     def n_rows(self) -> int:
@@ -105,6 +107,45 @@ def load_dataset(
     """
     if target not in ("binary", "classes", "real"):
         raise bad_argument("target", target, "'binary', 'classes' or 'real'")
+    entry, path, table = _read(
+        name_or_path,
+        n_features=n_features,
+        zero_based=zero_based,
+        target_column=target_column,
+        site_column=site_column,
+        weight_column=weight_column,
+        progress=progress,
+    )
+    return _dataset(table, name=entry.name if entry else path.name, source=str(path), target=target)
+
+
+def read_table(
+    path: str, *, n_features: int | None, zero_based: bool, target_column: str | None, weight_column: str | None
+) -> tuple[str, Table]:
+    """What a file or a registered set holds, its labels as they stand there, and what it is called."""
+    entry, found, table = _read(
+        path,
+        n_features=n_features,
+        zero_based=zero_based,
+        target_column=target_column,
+        site_column=None,
+        weight_column=weight_column,
+        progress=False,
+    )
+    return entry.name if entry else found.name, table
+
+
+def _read(
+    name_or_path: str | os.PathLike[str],
+    *,
+    n_features: int | None,
+    zero_based: bool,
+    target_column: str | None,
+    site_column: str | None,
+    weight_column: str | None,
+    progress: bool,
+) -> tuple[Registered | None, Path, Table]:
+    """Find the file and read it, whatever its format."""
     columns = {"target_column": target_column, "site_column": site_column, "weight_column": weight_column}
     given = [option for option, value in columns.items() if value is not None]
     entry, path = _resolve(name_or_path, progress=progress)
@@ -125,26 +166,25 @@ def load_dataset(
             f"{table.X.shape[1]} features, expected {entry.rows} and {entry.features}; "
             f"replace it by the file from {entry.url}"
         )
-    return _dataset(table, name=entry.name if entry else path.name, source=str(path), target=target)
+    return entry, path, table
 
 
 def encode_labels(labels: NDArray[Any], *, binary: bool = True) -> tuple[NDArray[np.float64], tuple[Label, ...]]:
     """Map the distinct labels, in sorted order, to 0, 1, ...; return them too. A binary target has two."""
     values, codes = np.unique(labels, return_inverse=True)
     if len(values) == 1:
-        raise InputError(
-            f"y: found only the value {_plain(values[0])!r} in {len(labels)} rows; "
-            + ("target='binary' needs exactly two different values" if binary else "classes are at least two")
-            + "; check the target, or bring rows of both classes"
-        )
+        rule = "target='binary' needs exactly two different values" if binary else "classes are at least two"
+        rule = f" in {len(labels)} rows; {rule}; check the target, or bring rows of both classes"
+        raise InputError(f"y: found only the value {_plain(values[0])!r}{rule}", place=f"y: found only one value{rule}")
     if binary and len(values) != 2:
         listed = ", ".join(repr(_plain(value)) for value in values[:_LISTED_VALUES])
         more = ", ..." if len(values) > _LISTED_VALUES else ""
-        raise InputError(
-            f"y: found {len(values)} different values ({listed}{more}); target='binary' needs exactly two; "
-            "for a real-valued target use loss squared or poisson (load_dataset(..., target='real') in Python), "
-            "for more classes loss multinomial (target='classes')"
+        found = f"y: found {len(values)} different values"
+        rule = (
+            "; target='binary' needs exactly two; for a real-valued target use loss squared or poisson "
+            "(load_dataset(..., target='real') in Python), for more classes loss multinomial (target='classes')"
         )
+        raise InputError(f"{found} ({listed}{more}){rule}", place=f"{found}{rule}")
     return codes.astype(np.float64), tuple(_plain(value) for value in values)
 
 
@@ -176,19 +216,21 @@ def _dataset(table: Table, *, name: str, source: str, target: str) -> Dataset:
     classes = None
     try:
         if textual and target == "real":
-            raise _not_a_number(table.y)
+            raise not_a_number(table.y)
         numbers = np.zeros(len(table.y)) if textual else table.y
         X, y, weights = check_rows(table.X, numbers, table.weights, feature_names=table.feature_names)
         if target != "real":
             y, classes = encode_labels(table.y, binary=target == "binary")
     except InputError as error:
-        raise InputError(f"{source}: {error}") from error
-    return Dataset(X, y, name, classes, table.feature_names, table.sites, weights, source)
+        raise InputError(f"{source}: {error}", place=f"{Path(source).name}: {place_of(error)}") from error
+    return Dataset(X, y, name, classes, table.feature_names, table.sites, weights, source, table.target_name)
 
 
-def _not_a_number(labels: NDArray[Any]) -> InputError:
+def not_a_number(labels: NDArray[Any]) -> InputError:
+    """The error of the first label that is text where numbers are asked for."""
     row, label = next((row, label) for row, label in enumerate(labels.tolist()) if not is_number(label))
-    return bad_argument(f"y[{row}]", label, "a number for target='real'", f"it is in row {row} (counted from 0)")
+    step = f"it is in row {row} (counted from 0)"
+    return bad_argument(f"y[{row}]", label, "a number for target='real'", step, of_a_row=True)
 
 
 def _plain(value: Any) -> Label:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from danl.data import libsvm
+from danl.data.schema import Names
 from danl.data.text import is_number, shorten
 from danl.errors import InputError, bad_argument
 from danl.spec import closest_first
@@ -42,7 +43,8 @@ class Table:
 
     X: Any
     y: NDArray[Any]
-    feature_names: tuple[str, ...] | None = None
+    feature_names: Names | None = None
+    target_name: str | None = None
     sites: NDArray[Any] | None = None
     weights: NDArray[np.float64] | None = None
 
@@ -65,14 +67,20 @@ def open_unpacked(path: Path) -> IO[bytes]:
 def _reading(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for its plain bytes; whatever goes wrong while reading names the file."""
     if not path.exists():
-        raise InputError(f"{path}: there is no such file; check the path")
+        raise _at(path, ": there is no such file; check the path")
     if path.is_dir():
-        raise InputError(f"{path}: is a folder; give the path of one file")
+        raise _at(path, ": is a folder; give the path of one file")
     try:
         with open_unpacked(path) as file:
             yield file
     except BROKEN_FILE as error:
-        raise InputError(f"{path}: cannot be read: {error}; the file was not loaded") from error
+        why, lost = getattr(error, "strerror", None) or type(error).__name__, "the file was not loaded"
+        raise _at(path, f": cannot be read: {why}; {lost}", f": cannot be read: {error}; {lost}") from error
+
+
+def _at(path: Path, told: str, shown: str | None = None) -> InputError:
+    """The error of a file: `told` may leave a site, `shown` is for whoever has the file."""
+    return InputError(f"{path}{told if shown is None else shown}", place=f"{path.name}{told}")
 
 
 def read_libsvm(path: Path, *, n_features: int | None = None, zero_based: bool = False) -> Table:
@@ -97,7 +105,7 @@ def read_libsvm(path: Path, *, n_features: int | None = None, zero_based: bool =
     if found is None:
         found = libsvm.read_by_line(str(path), text, n_features=n_features, zero_based=zero_based)
     if len(found.labels) == 0:
-        raise InputError(f"{path}: holds no rows (it is empty, or only comments and blank lines); {libsvm.FORM}")
+        raise _at(path, f": holds no rows (it is empty, or only comments and blank lines); {libsvm.FORM}")
     width = n_features if n_features is not None else max(int(found.indices.max(initial=base)) + 1 - base, 1)
     narrow = np.int32 if max(len(found.values), width) <= libsvm.MAX_INDEX else np.int64
     starts = np.zeros(len(found.counts) + 1, dtype=narrow)
@@ -133,36 +141,36 @@ def read_csv(
     ):
         records = _csv_records(path, text)
         header = [name.strip() for name in next(records, (0, []))[1]]
-        _check_header(path, header)
-        columns = _choose_columns(path, header, target_column, site_column, weight_column)
+        check_header(path, header)
+        columns = choose_columns(path, header, target_column, site_column, weight_column)
         numeric = columns.numeric
         for row, (line, cells) in enumerate(records):
             if len(cells) != len(header):
-                raise InputError(
-                    f"{path}, line {line}: {shorten(','.join(cells))!r}: found {len(cells)} "
-                    f"cells, expected {len(header)} as in the header; the file was not loaded"
-                )
-            place = f"{path}, line {line} (row {row}, counted from 0)"
+                found = f": found {len(cells)} cells, expected {len(header)} as in the header; the file was not loaded"
+                line_shown = f", line {line}: {shorten(','.join(cells))!r}{found}"
+                raise _at(path, f", line {line}{found}", line_shown)
+            place = f", line {line} (row {row}, counted from 0)"
             texts = [cells[position] for position in numeric]
             numbers = _numbers(texts)
             if numbers is None:
-                raise _bad_cell(place, [header[position] for position in numeric], texts)
+                raise _bad_cell(path, place, header, numeric, texts)
             values.extend(numbers)
             labels.append(cells[columns.target].strip())
-            if _is_missing(labels[-1]):
-                raise _bad_cell(place, [header[columns.target]], [""])
+            if is_missing(labels[-1]):
+                raise _bad_cell(path, place, header, [columns.target], [""])
             if columns.site is not None:
                 sites.append(cells[columns.site].strip())
                 if not sites[-1]:
-                    raise _bad_cell(place, [header[columns.site]], [""])
+                    raise _bad_cell(path, place, header, [columns.site], [""])
     if not labels:
-        raise InputError(f"{path}: holds a header line and no rows")
+        raise _at(path, ": holds a header line and no rows")
     matrix = np.frombuffer(values, dtype=np.float64).reshape(len(labels), -1)
     width = len(columns.features)
     return Table(
         X=np.ascontiguousarray(matrix[:, :width]),
-        y=_labels(labels),
+        y=labels_of(labels),
         feature_names=tuple(header[position] for position in columns.features),
+        target_name=header[columns.target],
         sites=None if columns.site is None else np.array(sites, dtype=str),
         weights=None if columns.weight is None else matrix[:, width].copy(),
     )
@@ -180,50 +188,50 @@ def read_parquet(
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise InputError(
-            f"{path}: reading Parquet needs pyarrow, which is not installed; "
-            'install it with: pip install "danl[parquet]"'
-        ) from error
+        needs = ': reading Parquet needs pyarrow, which is not installed; install it with: pip install "danl[parquet]"'
+        raise _at(path, needs) from error
     with _reading(path) as file:
         try:
             table = pq.read_table(file)
         except pa.ArrowInvalid as error:
-            raise InputError(f"{path}: is not a Parquet file: {error}") from error
+            raise _at(path, ": is not a Parquet file", f": is not a Parquet file: {error}") from error
     # pandas writes its index as a column of this name; it is no feature
     table = table.select([n for n in table.column_names if not n.startswith("__index_level_")])
     header = list(table.column_names)
-    _check_header(path, header)
-    columns = _choose_columns(path, header, target_column, site_column, weight_column)
+    check_header(path, header)
+    columns = choose_columns(path, header, target_column, site_column, weight_column)
     if table.num_rows == 0:
-        raise InputError(f"{path}: holds no rows")
+        raise _at(path, ": holds no rows")
 
     def column(position: int, *, numeric: bool) -> NDArray[Any]:
         """One column as numbers, or as whatever it holds where text will do."""
         name, cells = header[position], table.column(position)
         if cells.null_count:
             row = int(np.flatnonzero(cells.is_null().to_numpy())[0])
-            raise _bad_cell(f"{path}, row {row} (counted from 0)", [name], [""])
+            raise _bad_cell(path, f", row {row} (counted from 0)", header, [position], [""])
         kind = cells.type
         if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
             values: NDArray[Any] = cells.to_numpy()
             return values.astype(np.float64) if numeric else values
         is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         if numeric or not (is_text or pa.types.is_dictionary(kind)):
-            raise InputError(f"{path}, column {name!r}: must hold numbers, found {kind}")
+            found = f": must hold numbers, found {kind}"
+            raise _at(path, f", column {position + 1}{found}", f", column {name!r}{found}")
         return np.array([str(value).strip() for value in cells.to_pylist()], dtype=str)
 
     y = column(columns.target, numeric=False)
     return Table(
         X=np.column_stack([column(position, numeric=True) for position in columns.features]),
-        y=_labels(y.tolist()) if y.dtype.kind == "U" else y.astype(np.float64),
+        y=labels_of(y.tolist()) if y.dtype.kind == "U" else y.astype(np.float64),
         feature_names=tuple(header[position] for position in columns.features),
+        target_name=header[columns.target],
         sites=None if columns.site is None else column(columns.site, numeric=False),
         weights=None if columns.weight is None else column(columns.weight, numeric=True),
     )
 
 
 @dataclass(frozen=True)
-class _Columns:
+class Columns:
     """Which position of the header plays which part."""
 
     features: tuple[int, ...]
@@ -236,9 +244,10 @@ class _Columns:
         return self.features if self.weight is None else (*self.features, self.weight)
 
 
-def _choose_columns(
+def choose_columns(
     path: Path, header: Sequence[str], target: str | None, site: str | None, weight: str | None
-) -> _Columns:
+) -> Columns:
+    """Which column is the target, which holds sites and weights, and which are features."""
     taken: dict[str, str] = {}
     for argument, name in (
         ("target_column", target),
@@ -249,20 +258,22 @@ def _choose_columns(
             continue
         if name not in header:
             listed = ", ".join(closest_first(name, header))
-            raise bad_argument(argument, name, f"a column of {path}", f"its columns are: {listed}")
+            unknown = bad_argument(argument, name, f"a column of {path}", f"its columns are: {listed}")
+            unknown.place = f"{argument}={name!r}: is no column of {path.name}; check its header line"
+            raise unknown
         if name in taken:
-            raise bad_argument(argument, name, f"another column than {taken[name]}")
+            twice = f"{argument}={name!r}: must be another column than {taken[name]}"
+            raise InputError(twice, place=twice)
         taken[name] = argument
     free = [name for name in header if name not in taken]
     if target is None and free:
         target = free.pop()
     if target is None or not free:
-        raise InputError(
-            f"{path}: expected a target and at least one feature, found the columns "
-            f"{', '.join(header)}; columns are parted by commas"
-        )
+        expected, parted = ": expected a target and at least one feature, found", "columns are parted by commas"
+        shown = f"{expected} the columns {', '.join(header)}; {parted}"
+        raise _at(path, f"{expected} {len(header)} columns; {parted}", shown)
     position = {name: index for index, name in enumerate(header)}
-    return _Columns(
+    return Columns(
         features=tuple(position[name] for name in free),
         target=position[target],
         site=None if site is None else position[site],
@@ -270,18 +281,22 @@ def _choose_columns(
     )
 
 
-def _check_header(path: Path, header: Sequence[str]) -> None:
+def check_header(path: Path, header: Sequence[str]) -> None:
+    """Refuse a header line that is missing, or in which two columns have one name."""
     if not header:
-        raise InputError(f"{path}: is empty; expected a header line with the column names, then rows")
-    doubled = [name for index, name in enumerate(header) if name in header[:index]]
-    counted = [str(index) for index in range(len(header))]  # how tables without names are written
-    if all(is_number(name) for name in header) and list(header) != counted:
-        raise InputError(
-            f"{path}, line 1: {shorten(','.join(header))!r}: expected the column names, found "
-            "numbers; put a header line first; the file was not loaded"
-        )
-    if doubled:
-        raise InputError(f"{path}: two columns are called {doubled[0]!r}; names must differ")
+        raise _at(path, ": is empty; expected a header line with the column names, then rows")
+    if all(is_number(name) for name in header) and not counted(header):
+        wrong = ": expected the column names, found numbers; put a header line first; the file was not loaded"
+        raise _at(path, f", line 1{wrong}", f", line 1: {shorten(','.join(header))!r}{wrong}")
+    for index, name in enumerate(header):
+        if name in header[:index]:
+            places = f": columns {header.index(name) + 1} and {index + 1} have the same name; names must differ"
+            raise _at(path, places, f": two columns are called {name!r}; names must differ")
+
+
+def counted(header: Sequence[str]) -> bool:
+    """Whether the names are 0, 1, 2, ...: so tables without names are written."""
+    return list(header) == [str(index) for index in range(len(header))]
 
 
 def _csv_records(path: Path, text: IO[str]) -> Iterator[tuple[int, list[str]]]:
@@ -292,10 +307,9 @@ def _csv_records(path: Path, text: IO[str]) -> Iterator[tuple[int, list[str]]]:
             if cells:
                 yield reader.line_num, cells
     except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path}, line {reader.line_num + isinstance(error, UnicodeDecodeError)}: {error}; "
-            "expected comma-separated text in UTF-8; the file was not loaded"
-        ) from error
+        place = f", line {reader.line_num + isinstance(error, UnicodeDecodeError)}: "
+        expected = "expected comma-separated text in UTF-8; the file was not loaded"
+        raise _at(path, f"{place}{expected}", f"{place}{error}; {expected}") from error
 
 
 def _numbers(texts: Sequence[str]) -> list[float] | None:
@@ -310,25 +324,27 @@ def _numbers(texts: Sequence[str]) -> list[float] | None:
     return None if math.isnan(sum(numbers)) and any(map(math.isnan, numbers)) else numbers
 
 
-def _bad_cell(place: str, names: Sequence[str], texts: Sequence[str]) -> InputError:
-    for name, text in zip(names, texts, strict=True):
-        if _is_missing(text):
-            return InputError(
-                f"{place}, column {name!r}: the value is missing; fill it in or drop the row; the file was not loaded"
-            )
+def _bad_cell(
+    path: Path, place: str, header: Sequence[str], positions: Sequence[int], texts: Sequence[str]
+) -> InputError:
+    """The error of the first cell that is no number. A site counts columns: names may be a row's, without a header."""
+    for position, text in zip(positions, texts, strict=True):
+        told, shown = f"{place}, column {position + 1}", f"{place}, column {header[position]!r}"
+        if is_missing(text):
+            fault = ": the value is missing; fill it in or drop the row; the file was not loaded"
+            return _at(path, f"{told}{fault}", f"{shown}{fault}")
         if not is_number(text):
-            return InputError(
-                f"{place}, column {name!r}: {shorten(text)!r} is not a number; "
-                "encode or drop the column; the file was not loaded"
-            )
+            fault = "is not a number; encode or drop the column; the file was not loaded"
+            return _at(path, f"{told}: {fault}", f"{shown}: {shorten(text)!r} {fault}")
     raise AssertionError("no bad cell")  # pragma: no cover
 
 
-def _labels(texts: Sequence[str]) -> NDArray[Any]:
-    """Return the labels as numbers if all of them are, as text otherwise."""
+def labels_of(texts: Sequence[str]) -> NDArray[Any]:
+    """The labels as numbers if all of them are, as text otherwise."""
     numbers = _numbers(texts)
     return np.array(texts, dtype=str) if numbers is None else np.array(numbers, dtype=np.float64)
 
 
-def _is_missing(text: str) -> bool:
+def is_missing(text: str) -> bool:
+    """Whether a cell says that nothing is known."""
     return text.strip().lower().lstrip("+-") in _MISSING

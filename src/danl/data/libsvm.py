@@ -11,6 +11,7 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -191,8 +192,9 @@ def read_by_line(name: str, text: bytes, *, n_features: int | None, zero_based: 
         tokens = raw.partition(b"#")[0].split()
         fault = _fault(tokens, n_features, zero_based)
         if fault:
-            line = shorten(_shown(raw).strip())
-            raise InputError(f"{name}, line {number}: {line!r}: {fault}; {FORM}; the file was not loaded")
+            line, where, end = shorten(_shown(raw).strip()), f", line {number}: ", f"; {FORM}; the file was not loaded"
+            told, shown = fault
+            raise InputError(f"{name}{where}{line!r}: {shown}{end}", place=f"{Path(name).name}{where}{told}{end}")
         if tokens:
             labels.append(float(tokens[0]))
             counts.append(len(tokens) - 1)
@@ -202,39 +204,51 @@ def read_by_line(name: str, text: bytes, *, n_features: int | None, zero_based: 
     return Entries(np.array(labels), np.array(counts), np.array(indices), np.array(values))
 
 
-def _fault(tokens: Sequence[bytes], n_features: int | None, zero_based: bool) -> str | None:
-    """Say what is wrong with one line, cut at the blanks; None when nothing is."""
+def _fault(tokens: Sequence[bytes], n_features: int | None, zero_based: bool) -> tuple[str, str] | None:
+    """Say what is wrong with one line, cut at the blanks: by its place, and as it stands there. None: nothing is."""
     if not tokens:
         return None
     if b":" in tokens[0]:
-        return f"the label is missing before {shorten(_shown(tokens[0]))!r}"
+        return "the label is missing", f"the label is missing before {shorten(_shown(tokens[0]))!r}"
     if not is_number(tokens[0]):
-        return f"the label {shorten(_shown(tokens[0]))!r} is not a number"
+        return "the label is not a number", f"the label {shorten(_shown(tokens[0]))!r} is not a number"
     previous = None
-    for token in tokens[1:]:
+    for number, token in enumerate(tokens[1:], start=1):
         index_text, colon, value = token.partition(b":")
+        entry = f"entry {number}"
         if not colon:
-            return f"{shorten(_shown(token))!r} has no colon"
+            return f"{entry} has no colon", f"{shorten(_shown(token))!r} has no colon"
+        shown = f"the index {shorten(_shown(index_text))!r}"
         if not _INDEX.fullmatch(index_text):
-            return f"the index {shorten(_shown(index_text))!r} is not a whole number"
+            return f"the index of {entry} is not a whole number", f"{shown} is not a whole number"
         if not is_number(value):
-            return f"the value {shorten(_shown(value))!r} of index {_shown(index_text)} is not a number"
+            told = f"the value {shorten(_shown(value))!r} of index {_shown(index_text)} is not a number"
+            return f"the value of {entry} is not a number", told
         if len(index_text) > _READABLE_DIGITS:
-            return f"the index {shorten(_shown(index_text))!r} has too many digits"
+            return f"the index of {entry} has too many digits", f"{shown} has too many digits"
         index = int(index_text)
-        if index < 0:
-            return f"the index {index} is negative"
         if index == 0 and not zero_based:
-            return "index 0 in a file that counts from 1; pass zero_based=True if it counts from 0"
-        if previous is not None and index == previous:
-            return f"the index {index} comes twice"
-        if previous is not None and index < previous:
-            return f"the index {index} comes after {previous}"
-        if n_features is not None and index >= n_features + (not zero_based):
-            return f"the index {index} is beyond n_features={n_features}"
-        if index > MAX_INDEX:
-            return f"the index {index} is beyond {MAX_INDEX}, the highest there can be"
+            zero = "index 0 in a file that counts from 1; pass zero_based=True if it counts from 0"
+            return f"{entry} has {zero}", zero
+        wrong = _misplaced(index, previous, n_features, zero_based)
+        if wrong:
+            return f"the index of {entry} {wrong[0]}", f"the index {index} {wrong[1]}"
         previous = index
+    return None
+
+
+def _misplaced(index: int, previous: int | None, n_features: int | None, zero_based: bool) -> tuple[str, str] | None:
+    """What is wrong with an index, without and with the one before it."""
+    if index < 0:
+        return "is negative", "is negative"
+    if previous is not None and index == previous:
+        return "comes twice", "comes twice"
+    if previous is not None and index < previous:
+        return "comes after a higher one", f"comes after {previous}"
+    if n_features is not None and index >= n_features + (not zero_based):
+        return f"is beyond n_features={n_features}", f"is beyond n_features={n_features}"
+    if index > MAX_INDEX:
+        return f"is beyond {MAX_INDEX}, the highest there can be", f"is beyond {MAX_INDEX}, the highest there can be"
     return None
 
 

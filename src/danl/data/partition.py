@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from danl.data.schema import Names, name_of, names_of
 from danl.errors import InputError, bad_argument
 from danl.kernels import rows_of
 from danl.spec import SpecValue, parse_spec, unknown_name
@@ -46,6 +47,8 @@ class Shard:
         Where each row was in the data that were divided.
     name
         ``"worker-3"``, or the site's id.
+    feature_names, target_name
+        What the columns of X and the target are called, where that is known.
     """
 
     X: Any = field(repr=False)
@@ -53,6 +56,8 @@ class Shard:
     weights: NDArray[np.float64] | None = field(repr=False)
     rows: Rows = field(repr=False)
     name: str
+    feature_names: Names | None = field(repr=False, default=None)
+    target_name: str | None = field(repr=False, default=None)
 
     @classmethod
     def of(
@@ -63,13 +68,20 @@ class Shard:
         weights: ArrayLike | None = None,
         rows: ArrayLike | None = None,
         name: str = "worker-0",
+        feature_names: Sequence[str] | None = None,
+        target_name: str | None = None,
     ) -> Shard:
-        """Make a shard from a worker's own rows, with the checks that `partition` makes."""
-        X, targets, row_weights = check_rows(X, y, weights)
+        """Make a shard from a worker's own rows, with the checks that `partition` makes.
+
+        Names are those of a data frame, unless given.
+        """
+        names = names_of(X, feature_names)
+        target_name = target_name if target_name is not None else name_of(y)
+        X, targets, row_weights = check_rows(X, y, weights, feature_names=names)
         indices = np.arange(len(targets)) if rows is None else np.asarray(rows, dtype=np.intp)
         if indices.shape != targets.shape:
             raise InputError(f"rows: found {indices.shape}, must have one index for each of the {len(targets)} rows")
-        return cls(X, targets, row_weights, indices, name)
+        return cls(X, targets, row_weights, indices, name, names, target_name)
 
     @property
     def n_rows(self) -> int:
@@ -112,6 +124,7 @@ def check_rows(
             value,
             "a finite number",
             f"it is in row {row} (counted from 0), column {where}: fill it in or drop the row",
+            of_a_row=True,
         )
     for name, vector in (("y", targets), ("weights", row_weights)):
         if vector is not None and not np.isfinite(vector).all():
@@ -121,6 +134,7 @@ def check_rows(
                 float(vector[row]),
                 "a finite number",
                 f"it is in row {row} (counted from 0): fill it in or drop the row",
+                of_a_row=True,
             )
     if row_weights is not None:
         if (row_weights < 0).any():
@@ -130,6 +144,7 @@ def check_rows(
                 float(row_weights[row]),
                 "0 or more",
                 f"it is in row {row} (counted from 0)",
+                of_a_row=True,
             )
         if not row_weights.any():
             raise InputError(f"weights: all {len(row_weights)} are 0; at least one row must count")
@@ -147,6 +162,7 @@ def partition(
     sites: ArrayLike | None = None,
     alpha: float | None = None,
     shuffle: float | None = None,
+    feature_names: Sequence[str] | None = None,
 ) -> list[Shard]:
     """Divide the rows among workers; every row goes to exactly one, and every worker gets a row.
 
@@ -174,8 +190,11 @@ def partition(
         Concentration for ``"dirichlet"`` (0.5 unless given) and ``"quantity"`` (1.0).
     shuffle
         Share of the rows dealt at random by ``"sorted"`` (0 unless given).
+    feature_names
+        Names of the columns; those of a data frame unless given.
     """
-    X, targets, row_weights = check_rows(X, y, weights)
+    columns, target = names_of(X, feature_names), name_of(y)
+    X, targets, row_weights = check_rows(X, y, weights, feature_names=columns)
     name, options = parse_spec(scheme, argument="scheme")
     for option, value in (("alpha", alpha), ("shuffle", shuffle)):
         if value is not None and option in options:
@@ -194,7 +213,8 @@ def partition(
         groups = divide(targets, count, _generator(seed), **(defaults | options))
         _fill_empty(groups)
         names = [f"worker-{index}" for index in range(count)]
-    return _shards(X, targets, row_weights, [np.sort(rows) for rows in groups], names)
+    shards = _shards(X, targets, row_weights, [np.sort(rows) for rows in groups], names)
+    return [replace(shard, feature_names=columns, target_name=target) for shard in shards] if columns else shards
 
 
 def _shards(
@@ -356,7 +376,7 @@ def _as_matrix(X: Any) -> Any:
     try:
         return np.ascontiguousarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"X: must be {rule}; {error}") from error
+        raise InputError(f"X: must be {rule}; {error}", place=f"X: must be {rule}") from error
 
 
 def _as_vector(name: str, values: ArrayLike, n_rows: int) -> NDArray[np.float64]:
@@ -369,7 +389,8 @@ def _as_vector(name: str, values: ArrayLike, n_rows: int) -> NDArray[np.float64]
         return np.ascontiguousarray(vector, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{name}: must hold numbers; {error}; danl.load_dataset turns two labels into 0 and 1"
+            f"{name}: must hold numbers; {error}; danl.load_dataset turns two labels into 0 and 1",
+            place=f"{name}: must hold numbers",
         ) from error
 
 

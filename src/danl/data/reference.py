@@ -1,21 +1,27 @@
 """Shards by reference: where a worker's rows are, so that they are read where the worker runs and nowhere else.
 
 A reference is a file on the worker's machine or a function that gives the rows. The server holds references and never
-the rows; what it learns of a shard are its facts (`ShardFacts`): rows, their total weight, features.
+the rows; what it learns of a shard are its facts (`ShardFacts`): rows, their total weight, features and their names.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.data.dataset import load_dataset
+from danl.data.dataset import not_a_number, read_table
+from danl.data.files import counted
+from danl.data.frames import read_frame
 from danl.data.partition import Shard
+from danl.data.place import place_of
+from danl.data.schema import Names
+from danl.data.text import is_number
 from danl.errors import InputError, bad_argument
 
 CODED = ({0.0, 1.0}, {-1.0, 1.0})
@@ -33,6 +39,11 @@ class ShardFacts:
     entries_per_row: float
     fewest_of_a_class: int
     """Rows of the rarer class of a binary target; 0 where there is one class only, rows for other targets."""
+    feature_names: Names | None = None
+    """What the columns are called, in the shard's own order; None where they have no names."""
+    target_name: str | None = None
+    site: str = ""
+    """What the site, or its file, is called."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,8 @@ class ShardReference:
     path : str, optional
         A LIBSVM, CSV or Parquet file on the worker's machine, or a registered name.
     load : callable, optional
-        Instead of a file: called without arguments on the worker's machine, gives a `Shard`, or X and y.
+        Instead of a file: called without arguments on the worker's machine, gives a `Shard`, or X and y, or X, y and
+        weights, or a data frame with the target among its columns. Columns have names where X is a data frame.
     n_features, zero_based : int, bool
         Of a LIBSVM file. Give n_features: a site need not have met every feature.
     target : {"binary", "real"}
@@ -52,7 +64,7 @@ class ShardReference:
     positive : str or number, optional
         The label that is 1; all others are 0.
     target_column, weight_column : str, optional
-        Of a CSV or Parquet file.
+        Of a CSV or Parquet file, or a data frame.
     name : str
         What the site is called.
 
@@ -79,49 +91,95 @@ class ShardReference:
             raise bad_argument("target", self.target, "'binary' or 'real'")
 
     def read(self) -> Shard:
-        """The rows; called where the worker runs."""
+        """The rows; called where the worker runs. Errors may show a row: `danl.data.place` is for others."""
         if self.load is not None:
             loaded = self.load()
             if isinstance(loaded, Shard):
-                return loaded
+                return self._checked(loaded)
             if isinstance(loaded, tuple) and len(loaded) in (2, 3):
-                return Shard.of(*loaded[:2], weights=loaded[2] if len(loaded) == 3 else None, name=self.name)
-            raise bad_argument("load()", type(loaded).__name__, "a Shard, or X and y, or X, y and weights")
-        assert self.path is not None
-        textual = isinstance(self.positive, str)
-        data = load_dataset(
-            self.path,
-            n_features=self.n_features,
-            zero_based=self.zero_based,
-            target="binary" if textual else "real",
-            target_column=self.target_column,
-            weight_column=self.weight_column,
-            progress=False,
-        )
-        y = data.y
-        if self.target == "binary":
-            y = self._coded(data.y, data.classes)
-        return Shard.of(data.X, y, weights=data.weights, name=self.name or data.name)
-
-    def _coded(self, y: Any, classes: Any) -> Any:
-        """Targets as 0 and 1, the same way at every site."""
-        if self.positive is not None:
-            labels = np.array(classes)[y.astype(int)] if classes is not None else y
-            wanted = self.positive if classes is not None else float(self.positive)
-            return (labels == wanted).astype(float)
-        found = set(np.unique(y).tolist())
-        if not any(found <= coded for coded in CODED):
-            raise InputError(
-                f"{self.path}: the target has the values {sorted(found)[:5]}; a site's target must be coded 0 and 1, "
-                "or -1 and 1, or positive= must say which label is 1"
+                weights = loaded[2] if len(loaded) == 3 else None
+                return self._checked(Shard.of(*loaded[:2], weights=weights, name=self.name))
+            if not hasattr(loaded, "columns"):
+                raise bad_argument(
+                    "load()", type(loaded).__name__, "a Shard, or X and y, or X, y and weights, or a data frame"
+                )
+            source, table = "load()", read_frame(loaded, self.target_column, self.weight_column)
+        else:
+            assert self.path is not None
+            source, table = read_table(
+                self.path,
+                n_features=self.n_features,
+                zero_based=self.zero_based,
+                target_column=self.target_column,
+                weight_column=self.weight_column,
             )
-        return (y > 0).astype(float)
+        try:
+            y = self._coded(table.y) if self.target == "binary" else _numbers(table.y)
+            shard = Shard.of(
+                table.X,
+                y,
+                weights=table.weights,
+                name=self.name or source,
+                feature_names=table.feature_names,
+                target_name=table.target_name,
+            )
+            return self._checked(shard)
+        except InputError as error:
+            raise InputError(f"{self.path or source}: {error}", place=f"{source}: {place_of(error)}") from error
+
+    def _checked(self, shard: Shard) -> Shard:
+        """Refuse names that look like a row: they are told to the server, and a file may have no header line.
+
+        The names 0, 1, 2, ... are none: so tables without names are written.
+        """
+        features, target = list(shard.feature_names or ()), shard.target_name
+        names = features if target is None else [*features, target]
+        if features and counted(sorted(names, key=_by_length)) and features == sorted(features, key=_by_length):
+            return replace(shard, feature_names=None, target_name=None)
+        found = [position for position, name in enumerate(names, start=1) if is_number(name)]
+        if found:
+            rule = "a site's columns must have names that are no numbers; put a header line first, or rename it"
+            raise InputError(
+                f"column {found[0]} is called {names[found[0] - 1]!r}; {rule}",
+                place=f"the name of column {found[0]} is a number; {rule}",
+            )
+        return shard
+
+    def _coded(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Targets as 0 and 1, the same way at every site."""
+        textual = labels.dtype.kind == "U"
+        if self.positive is not None:
+            if not textual and not is_number(str(self.positive)):
+                rule = "must be a number, as the targets are"
+                raise InputError(f"positive={self.positive!r}: {rule}", place=f"positive: {rule}")
+            wanted = str(self.positive) if textual else float(self.positive)
+            return np.asarray(labels == wanted, dtype=float)
+        found = set(np.unique(labels).tolist())
+        if textual or not any(found <= coded for coded in CODED):
+            rule = "a site's target must be coded 0 and 1, or -1 and 1, or positive= must say which label is 1"
+            if self.target_column is None:
+                rule += " (without target_column it is the last column of a table)"
+            raise InputError(
+                f"the target has the values {sorted(found)[:5]}; {rule}",
+                place=f"the target has {len(found)} values that are not these; {rule}",
+            )
+        return np.asarray(labels > 0, dtype=float)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data; a function cannot be written down."""
         if self.load is not None:
             raise InputError("ShardReference: a function cannot be written down; give a path")
         return {name: value for name, value in asdict(self).items() if name != "load"}
+
+
+def _by_length(name: str) -> tuple[int, str]:
+    return len(name), name
+
+
+def _numbers(labels: NDArray[Any]) -> NDArray[Any]:
+    if labels.dtype.kind == "U":
+        raise not_a_number(labels)
+    return labels
 
 
 def facts_of(shard: Shard, binary: bool) -> ShardFacts:
@@ -135,4 +193,7 @@ def facts_of(shard: Shard, binary: bool) -> ShardFacts:
         nbytes=shard.nbytes,
         entries_per_row=stored / shard.n_rows,
         fewest_of_a_class=min(ones, shard.n_rows - ones) if binary else shard.n_rows,
+        feature_names=shard.feature_names,
+        target_name=shard.target_name,
+        site=shard.name,
     )

@@ -7,8 +7,10 @@ real ones: `dropout` makes every worker miss an exchange with some chance, `away
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,12 +19,15 @@ from danl.core.stack import Tasks
 from danl.core.together import Together
 from danl.core.worker import Worker
 from danl.data.partition import Shard
+from danl.data.place import place_of, unreadable
 from danl.data.reference import ShardFacts, facts_of
+from danl.data.schema import in_order
 from danl.errors import InputError, bad_argument
 from danl.policies.base import WorkerPolicy
 from danl.problem import Problem, RemoteProblem, Terms
 from danl.regions import Regions
 
+Made = TypeVar("Made")
 AWAY = "away, as the engine was told"
 
 
@@ -67,13 +72,17 @@ class Local:
 
     def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
         """Read the shards in this process."""
-        self._shards = [reference.read() for reference in problem.shards]
+        self._shards = [_at_site(index, reference.read) for index, reference in enumerate(problem.shards)]
         return [facts_of(shard, problem.loss.binary) for shard in self._shards]
 
     def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
         """Make a worker of every shard; dropouts are counted anew."""
         self._rng, self._drawn = np.random.default_rng(self._seed), 0
-        here = problem.locals if isinstance(problem, Problem) else [problem.local(shard) for shard in self._shards]
+        if isinstance(problem, Problem):
+            here = list(problem.locals)
+        else:
+            self._shards = [in_order(shard, problem.feature_names) for shard in self._shards]
+            here = [_at_site(index, partial(problem.local, shard)) for index, shard in enumerate(self._shards)]
         self._workers = [Worker(index, objective, regions, policy, seed) for index, objective in enumerate(here)]
         self._together = Together.of(self._workers, problem) if self._batched else None
 
@@ -101,7 +110,8 @@ class Local:
             except InputError:
                 raise  # the caller's mistake, a custom policy's wrong mask for example: nothing to live with
             except Exception as error:
-                failures[index] = Failure(index, "error", f"{type(error).__name__}: {error}")
+                text = place_of(error) if self._shards else f"{type(error).__name__}: {error}"
+                failures[index] = Failure(index, "error", text)
         return Replies(received, failures)
 
     def close(self) -> None:
@@ -125,6 +135,15 @@ class Local:
             self._drawn += 1
             absent |= {int(worker) for worker in np.flatnonzero(missing)}
         return absent
+
+
+def _at_site(index: int, made: Callable[[], Made]) -> Made:
+    """What a worker makes of a reference; what goes wrong is told as a site would tell it, by its place."""
+    try:
+        return made()
+    except Exception as error:
+        told = place_of(error)
+    raise InputError(unreadable(index, told))
 
 
 def _number_of(exchange: Exchange) -> int:

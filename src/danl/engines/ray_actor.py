@@ -13,7 +13,9 @@ from danl.core.messages import Array, Failure, HessianReply, ModelTask, Reply, T
 from danl.core.wire import decode, encode, most_bytes
 from danl.core.worker import Worker
 from danl.data.partition import Shard
+from danl.data.place import place_of
 from danl.data.reference import ShardFacts, ShardReference, facts_of
+from danl.data.schema import in_order
 from danl.errors import InputError
 from danl.policies.base import WorkerPolicy
 from danl.problem import RemoteProblem
@@ -43,21 +45,21 @@ class Site:
         self.number = 0  # of the opening that is known here
         self.worker: Worker | None = None
         self.shard: Shard | None = None
-        self.trouble: Exception | None = None
+        self.by_reference = reference is not None
+        self.trouble = ""
         try:
             self.shard = reference.read() if reference is not None else None
         except Exception as error:  # told when somebody asks: an actor that raises here is only "dead"
-            self.trouble = error
+            self.trouble = place_of(error)
 
     def ready(self) -> bool:
         """Says that it has begun: for who waits until it is back."""
         return True
 
-    def facts(self, binary: bool, shard: Shard | None) -> ShardFacts:
-        """What the server may know of the rows."""
-        if self.trouble is not None:
-            raise self.trouble
-        return facts_of(self._rows(shard), binary)
+    def facts(self, binary: bool, shard: Shard | None) -> ShardFacts | Failure:
+        """What the server may know of the rows, or the place where they cannot be read."""
+        rows = self._rows(shard)
+        return Failure(self.index, "error", self.trouble) if rows is None else facts_of(rows, binary)
 
     def answer(self, number: int, opening: Opening | None, shard: Shard | None, data: bytes, w: Array | None) -> bytes:
         """The reply to a task, both as bytes; a model too large to travel inside the task comes beside it as `w`.
@@ -81,7 +83,10 @@ class Site:
     ) -> Reply | Failure | None:
         try:
             if opening is not None:
-                self._open(number, opening, self._rows(shard))
+                rows = self._rows(shard)
+                if rows is None:
+                    return Failure(self.index, "error", f"its rows cannot be read: {self.trouble}"[:DETAIL])
+                self._open(number, opening, rows)
             if self.worker is None or number != self.number:
                 return None
             task = decode(data, most_bytes=self.longest)
@@ -89,20 +94,21 @@ class Site:
             if w is not None and isinstance(task, ModelTask):
                 task = replace(task, w=w)
             return self.worker.answer(task)
-        except InputError:
-            raise  # the caller's mistake, which the driver raises, too
         except Exception as error:
-            return Failure(self.index, "error", f"{type(error).__name__}: {error}"[:DETAIL])
+            wrong = isinstance(error, InputError)
+            told = place_of(error) if self.by_reference else str(error) if wrong else f"{type(error).__name__}: {error}"
+        if wrong:
+            raise InputError(told)  # the caller's mistake, which the driver raises, too
+        return Failure(self.index, "error", told[:DETAIL])
 
     def _open(self, number: int, opening: Opening, shard: Shard) -> None:
         regions = opening.regions
+        self.shard = shard = in_order(shard, opening.terms.feature_names)
         self.worker = Worker(self.index, opening.terms.local(shard), regions, opening.policy, opening.seed)
         self.number, self.longest = number, most_bytes(regions.n_features, regions.n_regions)
 
-    def _rows(self, shard: Shard | None) -> Shard:
-        """The rows. That a restarted actor cannot read them any more is its failure and nobody's mistake."""
+    def _rows(self, shard: Shard | None) -> Shard | None:
+        """The rows; None where this actor, which may have been restarted, cannot read them (any more)."""
         if self.shard is None:
             self.shard = shard
-        if self.shard is None:
-            raise RuntimeError(f"its rows cannot be read: {self.trouble}")
         return self.shard

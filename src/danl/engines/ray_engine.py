@@ -28,6 +28,7 @@ import numpy as np
 from danl.core.border import HUGE
 from danl.core.messages import Exchange, Failure, HessianReply, HessianTask, ModelTask, Replies, Reply, Task
 from danl.core.wire import WireError, decode, encode, most_bytes
+from danl.data.place import unreadable
 from danl.data.reference import ShardFacts, ShardReference
 from danl.engines.ray_calls import Calls, Place, first_line, late_ones
 from danl.engines.ray_cluster import enter_cluster, leave_cluster, require_ray
@@ -194,10 +195,12 @@ class Ray:
             start_timeout=self._start_timeout,
         )
         for place, given in calls:
-            if isinstance(given, Failure) and given.kind != "gone":
+            if isinstance(given, Failure) and given.kind in ("error", "gone"):
+                raise InputError(unreadable(place.index, given.detail))
+            if isinstance(given, Failure):
                 late.append(place.index)
-            elif isinstance(given, Failure | Exception):
-                raise _unreadable(place.index, given)
+            elif isinstance(given, Exception):
+                raise InputError(unreadable(place.index, _untold(given)))
             else:
                 facts[place.index] = given
         if late:
@@ -253,7 +256,7 @@ class Ray:
         if isinstance(outcome, RayTaskError):
             if isinstance(outcome.cause, InputError):
                 raise outcome.cause from None
-            return Failure(place.index, "error", first_line(outcome.cause))
+            return Failure(place.index, "error", _untold(outcome) if place.reference else first_line(outcome.cause))
         if isinstance(outcome, Exception):  # of Ray's, on the way: the actor is there
             place.told = 0
             return Failure(place.index, "died", f"{type(outcome).__name__}: {first_line(outcome)}")
@@ -305,14 +308,13 @@ class _Outbox:
         return encode(replace(task, w=np.zeros(0))), self._models[id(task.w)]
 
 
-def _unreadable(worker: int, error: Exception | Failure) -> InputError:
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, InputError):
-        return InputError(f"shards: worker {worker}: {cause}")
-    what = (
-        error.detail if isinstance(error, Failure) else f"{type(cause or error).__name__}: {first_line(cause or error)}"
-    )
-    return InputError(f"shards: worker {worker} could not read its rows where it runs: {what}")
+def _untold(error: Exception) -> str:
+    """An error that its actor did not tell of: Ray's own in its words, any other by its type, for it may show a row."""
+    from ray.exceptions import RayTaskError
+
+    if isinstance(error, RayTaskError):
+        return type(error.cause).__name__
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _is_number(value: object) -> bool:

@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 
 from danl.core.messages import Failure
 from danl.core.wire import encode
+from danl.data.place import place_of
 from danl.flower.records import FACTS, MESSAGE, OPENING, RECORD, message_type, record_of
 from danl.flower.site import LONGEST_DETAIL, TASKS, Site
 
@@ -24,19 +25,27 @@ def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
     def facts(message: Message, context: Context) -> Message:
         """Tell the site's name and the facts of its shard."""
         told: dict[str, str | bytes]
+        name = context.node_config.get("name", context.node_id)
         try:
-            told = {FACTS: site_of(context.node_config).facts(record_of(message).get("loss"))}
-        except Exception as error:  # a wrong file or setting: the server is to say which site and what
-            name = context.node_config.get("name", context.node_id)
-            text = f"site {name}: {type(error).__name__}: {error}"
-            told = {MESSAGE: encode(Failure(0, "error", text[:LONGEST_DETAIL]))}
+            site = site_of(context.node_config)
+            name = site.name
+            told = {FACTS: site.facts(record_of(message).get("loss"))}
+        except Exception as error:  # a wrong file or setting: the server is to say which site, and where in the file
+            told = {MESSAGE: failed(name, error)}
         return Message(RecordDict({RECORD: ConfigRecord(told)}), reply_to=message)
 
     def answer(message: Message, context: Context) -> Message:
         """Answer one task."""
         asked = record_of(message)
-        reply = site_of(context.node_config).answer(asked.get(MESSAGE), asked.get(OPENING))
+        try:
+            reply = site_of(context.node_config).answer(asked.get(MESSAGE), asked.get(OPENING))
+        except Exception as error:  # a setting: what the site itself meets it answers with
+            reply = failed(context.node_config.get("name", context.node_id), error)
         return Message(RecordDict({RECORD: ConfigRecord({MESSAGE: reply})}), reply_to=message)
+
+    def failed(name: object, error: Exception) -> bytes:
+        """What leaves the site of an error: Flower would send its text."""
+        return encode(Failure(0, "error", f"site {name}: {place_of(error)}"[:LONGEST_DETAIL]))
 
     made.query(FACTS)(facts)
     for task in TASKS:

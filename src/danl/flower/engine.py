@@ -16,7 +16,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -43,6 +43,7 @@ EXPIRED = (3, 4)
 """Flower's error codes for a message or a reply that is no longer there."""
 FAILURE_ROOM = 8192
 """Bytes that are left for a failure's text, whatever escapes it needs."""
+NUMBERS = [part for part in fields(ShardFacts) if part.type in ("int", "float")]
 
 
 class GridEngine:
@@ -93,36 +94,49 @@ class GridEngine:
         """Wait for the sites and ask each for its name and facts; workers are numbered by the sites' names."""
         if problem.shards:
             raise bad_argument("shards", len(problem.shards), "left out", "the sites know where their rows are")
-        request = ConfigRecord({"loss": named_loss(problem)})
         told: dict[int, tuple[str, ShardFacts]] = {}
         faults: dict[int, str] = {}
+        asked: dict[str, int] = {}  # nodes that have not answered, by the message that asks them
+        hopeless = False
         end = time.monotonic() + self._wait
         while True:
-            new = [node for node in self._grid.get_node_ids() if node not in told and node not in faults]
-            left = end - time.monotonic()
-            if new and left > 0:
-                seconds = max(left, 1.0)
-                asked = {
-                    node: Message(RecordDict({RECORD: request}), node, f"query.{FACTS}", ttl=seconds, group_id="facts")
-                    for node in new
-                }
-                replies, _ = self._ask(asked, seconds)
-                for node in new:
-                    heard = _facts(replies.get(node))
-                    if isinstance(heard, str):
-                        faults[node] = heard
-                    else:
-                        told[node] = heard
-            elif len(told) >= self._sites or left <= 0:
+            known = {*told, *faults, *asked.values()}
+            new = [node for node in self._grid.get_node_ids() if node not in known]
+            sent = self._push_question(named_loss(problem), new, max(end - time.monotonic(), 1.0))
+            asked |= sent
+            faults |= dict.fromkeys(set(new) - set(sent.values()), "a node could not be asked")
+            for reply in self._grid.pull_messages(set(asked)) if asked else ():
+                node = asked.get(reply.metadata.reply_to_message_id)
+                if node is None or not (reply.has_error() or reply.metadata.src_node_id == node):
+                    continue
+                del asked[reply.metadata.reply_to_message_id]
+                heard = _facts(reply)
+                if isinstance(heard, str):
+                    faults[node] = heard
+                    hopeless |= not reply.has_error() or _kind_of(reply.error.code) == "error"
+                else:
+                    told[node] = heard
+            if hopeless and len(told) + len(asked) < self._sites:
+                break  # a site said that it cannot take part, and without it there are too few: waiting heals nothing
+            if (len(told) >= self._sites and not asked) or time.monotonic() >= end:
                 break
-            else:
-                time.sleep(self._poll)
+            time.sleep(self._poll)
+        self._late |= set(asked)
         if len(told) < self._sites:
             why = "; ".join(faults.values()) or "start their SuperNodes, and check their logs"
-            raise InputError(f"sites={self._sites}: found {len(told)} within {self._wait:g} s; {why}")
-        for fault in faults.values():
+            if asked and not hopeless:
+                why += f"; {len(asked)} did not tell of their data in time"
+            within = "" if hopeless else f" within {self._wait:g} s"
+            raise InputError(f"sites={self._sites}: found {len(told)}{within}; {why}")
+        for fault in [*faults.values(), *["a node did not tell of its data in time"] * len(asked)]:
             warn(f"a node is left out: {fault}")
         return self._number(told)
+
+    def _push_question(self, loss: str, nodes: Sequence[int], seconds: float) -> dict[str, int]:
+        """Ask nodes for their facts; the nodes whose message Flower took, by its id."""
+        request = RecordDict({RECORD: ConfigRecord({"loss": loss})})
+        kind, group = f"query.{FACTS}", "facts"
+        return self._pushed({node: Message(request, node, kind, ttl=seconds, group_id=group) for node in nodes})
 
     def _number(self, told: Mapping[int, tuple[str, ShardFacts]]) -> Sequence[ShardFacts]:
         """Workers in the order of their sites' names: the same whichever node came first."""
@@ -252,8 +266,6 @@ def _reason(error: Any) -> str:
 
 def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
     """What a node told of its site, or what is wrong with it."""
-    if answer is None:
-        return "a node did not tell of its data in time"
     if answer.has_error():
         return _reason(answer.error)
     record = record_of(answer)
@@ -265,13 +277,12 @@ def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
         return failed.detail if isinstance(failed, Failure) else "a node answered a question nobody asked"
     try:
         told = json.loads(record[FACTS])
-        name, numbers = told["site"], told["facts"]
-        facts = ShardFacts(**numbers)
+        name, facts = told["site"], ShardFacts(**told["facts"])
     except (KeyError, TypeError, ValueError, RecursionError):
         return "a node told of its data in a way nobody can read; do both ends run the same danl?"
     if not isinstance(name, str) or not 0 < len(name) <= 100:
         return "a node has no name; give it one in its --node-config"
-    for part in fields(ShardFacts):
+    for part in NUMBERS:
         value = getattr(facts, part.name)
         whole = part.type == "int"
         fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
@@ -279,4 +290,15 @@ def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
             return f"site {name}: told {part.name}={value!r}"
     if facts.rows < 1 or facts.n_features < 1 or not facts.total_weight > 0:
         return f"site {name}: has no rows"
-    return name, facts
+    if not _named(facts.feature_names, facts.n_features) or not isinstance(facts.target_name, str | None):
+        return f"site {name}: told names of its columns that nobody can read; do both ends run the same danl?"
+    names = None if facts.feature_names is None else tuple(facts.feature_names)
+    return name, replace(facts, feature_names=names, site=name)
+
+
+def _named(names: Any, width: int) -> bool:
+    """Whether these are names of that many columns, no two alike, or none."""
+    if names is None:
+        return True
+    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return texts and len(names) == len(set(names)) == width

@@ -1,7 +1,7 @@
 """A result in a folder, so that a run at the server can be read by whoever asked for it.
 
 history.csv   a row an exchange; written anew after every one, so that a run can be watched
-model.npz     w and w0
+model.npz     w and w0, and the names of the features where they have some
 workers.npz   who did what in each exchange (`danl.Trace`)
 result.json   status, summary, settings, notes and failures; written last: when it is there, the run is over
 error.txt     instead of a result, where the run could not be made: what is wrong
@@ -11,6 +11,7 @@ start/        the same of the run that made w0, where there was one
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,18 @@ from danl.result import Result
 RESULT, ERROR, WORKERS = "result.json", "error.txt", "workers.npz"
 
 
-def write_result(folder: Path, result: Result, *, sites: tuple[str, ...] = ()) -> None:
+def write_result(folder: str | os.PathLike[str], result: Result, *, sites: tuple[str, ...] = ()) -> None:
     """Write a result; the file that says it is there comes last."""
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if result.start is not None and result.start is not result:
         write_result(folder / "start", result.start, sites=sites)
     result.history.to_csv(folder / "history.csv")
     with written_whole(folder / "model.npz") as partial:
-        np.savez(partial, w=result.w, w0=result.w0)
+        arrays: dict[str, Any] = {"w": result.w, "w0": result.w0}
+        if result.feature_names is not None:
+            arrays["feature_names"] = np.array(result.feature_names)
+        np.savez(partial, **arrays)
     told: dict[str, Any] = {
         "status": result.status,
         "method": result.method,
@@ -49,8 +54,9 @@ def write_result(folder: Path, result: Result, *, sites: tuple[str, ...] = ()) -
         partial.write_text(json.dumps(told, indent=2, default=str) + "\n", encoding="utf-8")
 
 
-def read_result(folder: Path) -> Result:
+def read_result(folder: str | os.PathLike[str]) -> Result:
     """Read what `write_result` wrote."""
+    folder = Path(folder)
     try:
         told = json.loads((folder / RESULT).read_text(encoding="utf-8"))
         with np.load(folder / "model.npz", allow_pickle=False) as arrays:

@@ -33,6 +33,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "alpha": lambda value: value is None or _number(value),
     "weighting": lambda value: isinstance(value, str),
     "intercept": lambda value: isinstance(value, bool),
+    "feature_names": lambda value: value is None or _names(value),
     "regions": lambda value: isinstance(value, list),
     "policy": lambda value: value is None or isinstance(value, str),
     "seed": lambda value: _whole(value),
@@ -50,6 +51,8 @@ class Opening:
     alpha: float | None
     weighting: str
     intercept: bool
+    feature_names: list[str] | None
+    """The order of the columns that the sites agreed on; None where they have no names."""
     regions: list[Any]
     """Sizes of contiguous regions of w, or index groups."""
     policy: str | None
@@ -68,6 +71,7 @@ class Opening:
             terms.alpha,
             terms.weighting,
             terms.intercept,
+            None if (names := terms.without_rows().feature_names) is None else list(names),
             cut(regions),
             spec_of(policy),
             seed,
@@ -97,9 +101,13 @@ class Opening:
     def worker_for(self, shard: Shard) -> Worker:
         """The worker these terms make of a shard."""
         terms = RemoteProblem(
-            loss=self.loss, l2=self.l2, alpha=self.alpha, weighting=self.weighting, intercept=self.intercept
+            loss=self.loss,
+            l2=self.l2,
+            alpha=self.alpha,
+            weighting=self.weighting,
+            intercept=self.intercept,
+            feature_names=self.feature_names,
         )
-        terms.loss.check_targets(shard.y)
         if self.centre is not None:
             if len(self.centre) != shard.X.shape[1]:
                 raise bad_argument("opening.centre", len(self.centre), f"{shard.X.shape[1]} numbers, one a column")
@@ -144,6 +152,10 @@ def cut(regions: Regions) -> list[Any]:
     if (np.diff(regions.of_feature) >= 0).all():
         return [int(size) for size in regions.sizes]
     return [[int(index) for index in regions.indices(q)] for q in range(regions.n_regions)]
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def _whole(value: Any) -> bool:

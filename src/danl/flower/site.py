@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from danl.core.messages import (
@@ -32,6 +33,7 @@ from danl.core.messages import (
     Task,
 )
 from danl.core.wire import WireError, decode, encode, most_bytes
+from danl.data.place import place_of
 from danl.data.reference import ShardReference, facts_of
 from danl.errors import InputError, bad_argument
 from danl.flower.opening import Opening
@@ -142,8 +144,13 @@ class Site:
             raise bad_argument("loss", loss, "a name")
         shard = self.reference.read()
         made = make_loss(loss)
-        made.check_targets(shard.y)
-        return json.dumps({"site": self.name, "facts": dataclasses.asdict(facts_of(shard, made.binary))})
+        try:
+            made.check_targets(shard.y)
+        except InputError as error:
+            file = Path(self.reference.path or "load()").name
+            raise InputError(str(error), place=f"{file}: {place_of(error)}") from error
+        facts = dataclasses.replace(facts_of(shard, made.binary), site=self.name)
+        return json.dumps({"site": self.name, "facts": dataclasses.asdict(facts)})
 
     def answer(self, task: object, opening: object) -> bytes:
         """The reply to a task as bytes: what it asks for, a refusal, or an error; it never raises."""
@@ -154,10 +161,10 @@ class Site:
             return encode(self._answer(task, terms))
         except RefusedError as refusal:
             return self._failed(worker, "refused", str(refusal))
-        except (InputError, WireError) as error:
+        except WireError as error:  # of the task, which came from the server
             return self._failed(worker, "error", str(error))
         except Exception as error:
-            return self._failed(worker, "error", f"{type(error).__name__}: {error}")
+            return self._failed(worker, "error", place_of(error))
 
     def _answer(self, data: object, terms: Opening) -> Reply:
         shard = self.reference.read()

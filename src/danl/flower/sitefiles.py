@@ -14,6 +14,7 @@ from typing import Any
 from scipy import sparse
 
 from danl.data.partition import Shard
+from danl.data.text import is_number
 
 
 def write_sites(
@@ -26,7 +27,8 @@ def write_sites(
     for number, shard in enumerate(shards):
         name = f"site-{number:0{width}d}"
         configs.append(
-            {"name": name, "target": "binary" if binary else "real"} | _write(shard, folder / name, feature_names)
+            {"name": name, "target": "binary" if binary else "real"}
+            | _write(shard, folder / name, feature_names or shard.feature_names)
         )
     return configs
 
@@ -38,7 +40,9 @@ def _write(shard: Shard, stem: Path, feature_names: Sequence[str] | None) -> dic
         return {"data": str(path.resolve()), "n-features": int(shard.X.shape[1])}
     path = stem.with_suffix(".csv")
     X = shard.X.toarray() if sparse.issparse(shard.X) else shard.X
-    features = [f"x{column}" for column in range(X.shape[1])] if feature_names is None else list(feature_names)
+    features = list(feature_names or ())
+    if not features or any(map(is_number, features)):  # a site takes numbers in its header line for a row
+        features = [f"x{column}" for column in range(X.shape[1])]
     target, weight = _unused("target", features), _unused("weight", features)
     weighted = shard.weights is not None
     with path.open("w", newline="", encoding="utf-8") as file:

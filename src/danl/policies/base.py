@@ -41,6 +41,8 @@ class Setting:
         The bytes each worker's features take in memory.
     max_rounds : int
         The most rounds the run may take, T.
+    pruned : bool
+        Whether a worker's gradient is that of its pruned model (`submodel="pruned"`, danl-paper) instead of at w.
     """
 
     n_workers: int
@@ -48,6 +50,7 @@ class Setting:
     rows: NDArray[np.int64] | FloatArray
     shard_bytes: NDArray[np.int64] | FloatArray
     max_rounds: int
+    pruned: bool = False
 
     @property
     def n_regions(self) -> int:

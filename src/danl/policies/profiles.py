@@ -1,13 +1,16 @@
 """What a worker's machine can do, and what a round costs it.
 
 One cost model serves the `ResourceAware` policy, which plans by it, and the simulated seconds in a run's
-history, so that what was planned and what is reported agree. For a worker with m rows that trains k of d
-coordinates, in Q regions:
+history, so that what was planned and what is reported agree. A pass takes a row there (its margin) and back (its
+part of the gradient). A gradient at the whole w needs every margin, and goes back to the columns it was asked for;
+a pruned model, w with zeros outside its k of d coordinates, needs these columns alone. For a worker with m rows that
+trains k of d coordinates, in Q regions:
 
-    work_rows  = m * k / d                      a gradient on k of d columns
+    work_rows  = m * (1 + k / d) / 2            a gradient at w; m * k / d of a pruned model
     bytes_down = 8 * d + ceil(Q / 8)            the model, and the mask as bits
     bytes_up   = 8 * k + 8 + ceil(Q / 8)        the fragment, the loss, and the mask as bits
-    memory     = shard_bytes * k / d + 16 * k   the columns it needs, its sub-model and its fragment
+    memory     = shard_bytes + 8 * d + 8 * k    its rows, the model and its fragment; of a pruned model the columns
+                                                it needs, its sub-model and its fragment, shard_bytes * k / d + 16 * k
     seconds    = bytes_down / downlink + work_rows / rows_per_second + bytes_up / uplink
 """
 
@@ -76,14 +79,20 @@ class Load:
     memory: Any
 
 
-def load_of(kept: Any, *, rows: Any, shard_bytes: Any, n_features: int, n_regions: int) -> Load:
+def gradient_passes(share: Any, *, pruned: bool) -> Any:
+    """Passes over a row for the gradient on a share of the coordinates: at the whole w, or of the pruned model."""
+    return share if pruned else (1 + share) / 2
+
+
+def load_of(kept: Any, *, rows: Any, shard_bytes: Any, n_features: int, n_regions: int, pruned: bool = False) -> Load:
     """What it takes to train `kept` of `n_features` coordinates; numbers or arrays of shape (N,)."""
     mask_bytes = -(-n_regions // 8)
+    share = kept / n_features
     return Load(
-        work_rows=rows * kept / n_features,
+        work_rows=rows * gradient_passes(share, pruned=pruned),
         bytes_down=8 * n_features + mask_bytes,
         bytes_up=8 * kept + 8 + mask_bytes,
-        memory=shard_bytes * kept / n_features + 16 * kept,
+        memory=shard_bytes * share + 16 * kept if pruned else shard_bytes + 8 * (n_features + kept),
     )
 
 

@@ -79,6 +79,7 @@ class ResourceAware:
         # The largest region costs every worker most; if it fits, each of the others does.
         region = int(np.argmax(setting.region_sizes))
         needed_seconds, needed_memory = self._needs(setting, int(setting.region_sizes[region]))
+        least_seconds, least_memory = self._needs(setting, 0)
         slowest = int(np.argmax(needed_seconds))
         if needed_seconds[slowest] > self.deadline:
             raise bad_argument(
@@ -86,7 +87,7 @@ class ResourceAware:
                 self.deadline,
                 f"at least {_rounded_up(needed_seconds[slowest])} seconds, "
                 f"which worker {slowest} needs for region {region} alone",
-                "raise the deadline or cut the model into more regions",
+                "raise the deadline or " + _less_work(least_seconds[slowest] < self.deadline),
             )
         lacking = needed_memory - self._fleet.memory
         smallest = int(np.argmax(lacking))
@@ -96,7 +97,7 @@ class ResourceAware:
                 self.profiles[smallest].memory,
                 f"at least {math.ceil(needed_memory[smallest])} bytes, "
                 f"which worker {smallest} needs for region {region} alone",
-                "give it more memory or cut the model into more regions",
+                "give it more memory or " + _less_work(least_memory[smallest] < self.profiles[smallest].memory),
             )
 
     def promise(self, setting: Setting) -> Promise:
@@ -138,6 +139,7 @@ class ResourceAware:
             shard_bytes=setting.shard_bytes,
             n_features=setting.n_features,
             n_regions=setting.n_regions,
+            pruned=setting.pruned,
         )
         took = seconds(
             self._fleet,
@@ -150,6 +152,11 @@ class ResourceAware:
     def _fits(self, setting: Setting, kept: int | IntArray) -> BoolArray:
         needed_seconds, needed_memory = self._needs(setting, kept)
         return (needed_seconds <= self.deadline) & (needed_memory <= self._fleet.memory)
+
+
+def _less_work(smaller_regions_help: np.bool_) -> str:
+    # Without any region the model still comes down and, unless it is pruned, every row still has a margin.
+    return "cut the model into more regions" if smaller_regions_help else "give it fewer rows"
 
 
 def _rounded_up(value: float) -> str:

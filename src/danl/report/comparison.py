@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from danl.floor import gap_told
 from danl.report.findings import Finding
 from danl.report.run import RecordedRun
-from danl.report.trend import gap_in_words
 from danl.words import counted, human_bytes, listed, seconds, small
 
 LOST = ("diverged", "quorum_lost")
@@ -90,7 +90,11 @@ def _nearest(runs: Sequence[RecordedRun], *, same: bool) -> list[Finding]:
         return [Finding("warn", f"{none}.")]
     best = near[int(ends[:, 0 if by_gap else 1].argmin())]
     last = best.history[-1]
-    end = f"a gap of {gap_in_words(last)}" if by_gap else f"a gradient norm of {small(last.grad_norm)}"
+    end = (
+        f"a gap of {gap_told(last.gap, objective=last.objective)}"
+        if by_gap
+        else f"a gradient norm of {small(last.grad_norm)}"
+    )
     return [Finding("warn", f"{none}; {best.name} came nearest, with {end}.")]
 
 

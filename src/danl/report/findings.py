@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from danl.floor import gap_told
 from danl.report.pace import pace_of
 from danl.report.run import RecordedRun
-from danl.report.trend import Trend, gap_in_words, trend_of
+from danl.report.trend import Trend, trend_of
 from danl.trace import NOT_ASKED, SILENT
 from danl.words import counted, human_bytes, listed, percent, seconds, small
 
@@ -56,7 +57,7 @@ def ending(run: RecordedRun) -> list[Finding]:
     history, last = run.history, run.history[-1]
     told = f"gradient norm {small(last.grad_norm)}"
     if not np.isnan(last.gap):
-        told += f", gap {gap_in_words(last)}"
+        told += f", gap {gap_told(last.gap, objective=last.objective)}"
     up, down = (human_bytes(int(history.column(name).sum())) for name in ("bytes_up", "bytes_down"))
     cost = f"cost {up} up, {down} down and {seconds(float(history.column('seconds').sum()))}"
     simulated = np.nansum(history.column("simulated_seconds"))

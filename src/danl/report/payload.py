@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from danl._version import __version__
+from danl.floor import FLOOR, is_rounding
 from danl.history import TRAINING
 from danl.report.comparison import comparison
 from danl.report.encode import KINDS, MARKED_POINTS, chosen_rows, masks_of, row_columns
 from danl.report.findings import findings
 from danl.report.pace import among_slowest
 from danl.report.run import NO_TRACE, RecordedRun
-from danl.report.trend import gap_in_words
 from danl.trace import NOT_ASKED, SILENT, Trace
 from danl.words import counted
 
@@ -29,6 +29,7 @@ def payload_of(runs: Sequence[RecordedRun], *, live: bool = False) -> dict[str, 
     return {
         "danl": __version__,
         "live": live,
+        "floor": FLOOR,
         "title": title_of(runs),
         "kinds": list(KINDS),
         "training": [KINDS.index(kind) for kind in TRAINING],
@@ -91,7 +92,7 @@ def summary_of(run: RecordedRun) -> dict[str, Any]:
         "max_staleness": last.max_staleness if last else 0,
         "objective": _known(last.objective) if last else None,
         "gap": _known(last.gap) if last else None,
-        "rounding": last is not None and gap_in_words(last).endswith("(rounding)"),
+        "rounding": last is not None and is_rounding(last.gap, last.objective),
         "grad_norm": _known(last.grad_norm) if last else None,
         "bytes_up": int(history.column("bytes_up").sum()),
         "bytes_down": int(history.column("bytes_down").sum()),

@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from danl.history import History, Row
-from danl.words import small
+from danl.floor import FLOOR
+from danl.history import History
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
-ROUNDING = 1e-15
-"""A gap below this times 1 + |f| is rounding; the same floor, without f, for a gradient norm."""
 STALL_ROUNDS = 10
 """At least this many exchanges, and a quarter of all, without halving are a stall."""
 SLOWER = 0.5
@@ -61,7 +59,7 @@ def trend_of(history: History) -> Trend | None:
     if len(values) < 3:
         return None
     scale = 1.0 + abs(history.column("objective")[known]) if has_gap else np.ones(len(values))
-    floor = ROUNDING * np.where(np.isfinite(scale), scale, 1.0)
+    floor = FLOOR * np.where(np.isfinite(scale), scale, 1.0)
     raised = np.maximum(values, floor)
     best = np.minimum.accumulate(raised)
     newest = np.log10(raised[-max(STALL_ROUNDS, len(raised) // 4) :])
@@ -89,12 +87,6 @@ def trend_of(history: History) -> Trend | None:
         slow=(int(numbers[since]), float(10**rate)) if since is not None and rate else None,
         rose=rose,
     )
-
-
-def gap_in_words(row: Row) -> str:
-    """The gap after an exchange; one that is zero or below by rounding is said to be that."""
-    scale = 1.0 + abs(row.objective) if np.isfinite(row.objective) else 1.0
-    return "0 (rounding)" if -10 * ROUNDING * scale <= row.gap <= 0 else small(row.gap)
 
 
 def _rose(raised: Array) -> bool:

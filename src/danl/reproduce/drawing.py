@@ -24,7 +24,8 @@ import numpy as np
 from danl.atomic import written_whole
 from danl.core.messages import Array
 from danl.errors import InputError
-from danl.figures import COLOURS, FLOOR, MARKERS, STYLES
+from danl.figures import COLOURS, MARKERS, STYLES
+from danl.floor import FLOOR, floored
 from danl.reproduce.curves import (
     PENALTY_FIGURES,
     CurveData,
@@ -220,7 +221,7 @@ def _look(number: int, markersize: float) -> dict[str, Any]:
 def _drawn(values: Sequence[float]) -> Array:
     """What a log axis can show: rounding at the floor, no more than the ceiling, nan where the gap is below zero."""
     gaps = np.array(values)
-    return np.where(gaps < -ROUNDING, np.nan, np.clip(gaps, FLOOR, CEILING))
+    return np.where(gaps < -ROUNDING, np.nan, np.minimum(floored(gaps), CEILING))
 
 
 def _leaves(values: Array) -> int:
@@ -233,7 +234,7 @@ def _draw_table(axes: Axes, cells: Sequence[Sequence[CurveData]], view: View, pl
     from matplotlib import colormaps
 
     colours = colormaps["cividis"]
-    power = np.array([[np.log10(np.clip(curve.median[-1], FLOOR, None)) for curve in column] for column in cells]).T
+    power = np.array([[np.log10(floored(curve.median[-1])) for curve in column] for column in cells]).T
     axes.imshow(
         np.minimum(power, np.log10(CEILING)), cmap=colours, vmin=np.log10(FLOOR), vmax=np.log10(CEILING), aspect="auto"
     )
@@ -357,7 +358,7 @@ def _legend(figure: Figure, view: View, plan: Plan, *extra: str) -> None:
     _foot(
         figure,
         *extra,
-        f"Line: median of {plan.n_seeds} seeds; band: all of them. Gaps of 1e-16 or less are drawn at 1e-16.",
+        f"Line: median of {plan.n_seeds} seeds; band: all of them. Gaps of {FLOOR:.0e} or less are drawn there.",
         "Cross: most seeds diverged (at the top: left the axis for good). A run that converged keeps its last gap.",
     )
 

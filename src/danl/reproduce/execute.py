@@ -22,11 +22,12 @@ from danl.data import Dataset, load_dataset, partition
 from danl.data.fetch import digest_and_rows
 from danl.errors import DanlWarning
 from danl.history import History
-from danl.policies import Setting, make_policy
+from danl.methods import make_method
+from danl.policies import make_policy
 from danl.problem import Problem
 from danl.reproduce.runs import NEAR, Run
 from danl.result import Reference, Result
-from danl.solver import reference_optimum, solve
+from danl.solver import reference_optimum, setting_of, solve
 from danl.theory import certify
 
 TOL = 1e-10
@@ -86,8 +87,8 @@ def _record(run: Run, result: Result, problem: Problem, optimum: Reference, star
 
 def promised(run: Run, problem: Problem) -> dict[str, int | None]:
     """What the masks are sure to satisfy."""
-    regions = problem.layout.regions(run.regions)
-    setting = Setting(problem.n_workers, regions.sizes, problem.rows, np.zeros(problem.n_workers), run.rounds)
+    regions, method = problem.layout.regions(run.regions), make_method(with_learning_rate(run.method, problem))
+    setting = setting_of(problem, regions, method, run.rounds)
     return asdict(make_policy(run.policy).promise(setting))
 
 

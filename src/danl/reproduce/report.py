@@ -24,7 +24,7 @@ from danl.reproduce.claims.base import Table, Verdict
 from danl.reproduce.curves import slug
 from danl.reproduce.open_points import OPEN_POINTS
 from danl.reproduce.runs import FIGURES, PAPER, Plan
-from danl.reproduce.store import code_digest
+from danl.reproduce.sources import code_digest
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "matplotlib")
 

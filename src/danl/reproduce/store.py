@@ -4,15 +4,14 @@
     runs/<data set>/<name>.json   what was run, how it ended, what it was measured against
 
 The record is written last, so a run whose record is there is whole. A run counts as there when its record says the same
-settings, the same data and the same code; anything else (a torn file, another version) is computed anew.
+settings, the same data and the same code (`sources`); anything else (a torn file, another version) is computed anew.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,7 @@ from danl.core.messages import Array
 from danl.errors import InputError
 from danl.history import History
 from danl.reproduce.runs import Run
-
-NUMERICAL = ("core", "data", "engines", "methods", "policies", "objectives", "problem", "regions", "solver", "theory")
-"""Parts of the package that decide the rows of a run."""
+from danl.reproduce.sources import code_digest
 
 
 @dataclass(frozen=True)
@@ -113,17 +110,3 @@ class Store:
                 f"{path}: cannot be read ({error}); run danl reproduce again, it fills what is missing"
             ) from None
         return Stored(run, History.read_csv(path.with_suffix(".csv")), record)
-
-
-@lru_cache
-def code_digest() -> str:
-    """A digest of the source that decides the rows: results of other code are not taken for results of this one."""
-    package = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    own = [package / "reproduce" / "execute.py"]
-    sources = [
-        path for path in package.rglob("*.py") if path.relative_to(package).parts[0].removesuffix(".py") in NUMERICAL
-    ]
-    for path in sorted([*sources, *own]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()

@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 
+from danl.floor import gap_told
 from danl.reproduce.claims.base import Reader, Table
 from danl.reproduce.runs import FIGURES, Plan
 
@@ -80,10 +81,8 @@ def optima(plan: Plan, read: Reader) -> Table:
 
 
 def shown_gap(gap: float) -> str:
-    """A gap for a cell: rounding is called so, infinity is a run that left."""
-    if np.isinf(gap):
-        return "left"
-    return "below 1e-15" if gap < 1e-15 else f"{gap:.0e}"
+    """A gap for a cell: infinity is a run that left."""
+    return "left" if np.isinf(gap) else gap_told(gap, ".0e")
 
 
 def all_tables(plan: Plan, figures: Sequence[str], read: Reader) -> list[tuple[str, Table]]:

@@ -69,13 +69,6 @@ function curve(run, quantity, axis) {
   return { x, y, at };
 }
 
-// Where zeros and negative numbers are drawn on a log axis: a power of ten below the smallest positive value.
-function floorOf(curves) {
-  let least = Infinity;
-  for (const { y } of curves) for (const value of y) if (value !== null && value > 0 && value < least) least = value;
-  return Number.isFinite(least) ? 10 ** (Math.ceil(Math.log10(least)) - 1) : 1e-17;
-}
-
 function logarithmic(quantity, curves) {
   if (quantity !== "objective") return true;
   let least = Infinity, most = -Infinity;
@@ -88,13 +81,13 @@ function drawProgress(state) {
   const shown = state.runs.map((run, number) => ({ run, number })).filter(({ number }) => state.series[number]);
   const curves = shown.map(({ run }) => curve(run, quantity, axis));
   const log = logarithmic(quantity, curves);
-  const floor = log ? floorOf(curves) : null;
+  const floor = quantity === "objective" ? -Infinity : state.floor; // danl.floor: what is at or below it is rounding
   const notes = [];
   let low = 0;
   const traces = [];
   shown.forEach(({ run, number }, k) => {
     const { x, y, at } = curves[k];
-    const drawn = y.map((value) => (value !== null && log && value <= 0 ? (low++, floor) : value));
+    const drawn = y.map((value) => (value !== null && value <= floor ? (low++, floor) : value));
     const line = { color: runColour(number), width: 2, dash: DASHES[number % DASHES.length] };
     const name = state.runs.length > 1 ? `${plain(run.name)}<br>` : "";
     const text = at.map((i) => `${name}exchange ${run.rows.exchange[i]}, ${state.kinds[run.rows.kind[i]] || "other"}<br>` +
@@ -114,7 +107,7 @@ function drawProgress(state) {
         marker: { symbol: MARKS[mark].symbol, size: MARKS[mark].size, color: line.color, line: { width: 2, color: line.color } } });
     }
   });
-  if (low) notes.push(`${low} value${low === 1 ? "" : "s"} of zero or below (rounding) ${low === 1 ? "is" : "are"} drawn at ${exponent(floor, 0)}.`);
+  if (low) notes.push(`${low} value${low === 1 ? "" : "s"} of ${exponent(floor, 0)} or less (rounding) ${low === 1 ? "is" : "are"} drawn there.`);
   const missing = shown.filter((_, k) => !curves[k].y.some((value) => value !== null)).map(({ run }) => run.name);
   if (missing.length) notes.push(`Not known for ${missing.join(", ")}${quantity === "gap" ? " (run with --reference)" : ""}.`);
   if (!shown.length) notes.push("No run is chosen.");

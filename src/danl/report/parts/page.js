@@ -8,7 +8,7 @@ const TONES = { good: "Good:", note: "", warn: "Note:", try: "Next:" };
 const STATUS_TONES = { converged: "good", max_rounds: "warn", diverged: "warn", quorum_lost: "warn" };
 const told = JSON.parse(document.getElementById("data").textContent);
 const state = {
-  runs: told.runs.map(decodeRun), kinds: told.kinds, training: told.training, live: told.live,
+  runs: told.runs.map(decodeRun), kinds: told.kinds, training: told.training, live: told.live, floor: told.floor,
   quantity: "gap", axis: "exchange", marks: { hessian: true, refused: true, absent: true },
   series: told.runs.map(() => true), run: 0, frame: 0, map: "trained", theme: "auto", following: true,
 };
@@ -49,7 +49,7 @@ const SUMMARY = [
   ["Method", (run) => run.summary.method || "-"],
   ["Exchanges", (run) => run.summary.exchanges.toLocaleString("en")],
   ["Hessians", (run) => run.summary.hessians.toLocaleString("en")],
-  ["Gap", (run) => (run.summary.rounding ? "0 (rounding)" : exponent(run.summary.gap))],
+  ["Gap", (run) => (run.summary.rounding ? `<=${exponent(state.floor, 0)}` : exponent(run.summary.gap))],
   ["Gradient norm", (run) => exponent(run.summary.grad_norm)],
   ["Objective", (run) => shortest(run.summary.objective)],
   ["Bytes up", (run) => humanBytes(run.summary.bytes_up)],

@@ -1,0 +1,46 @@
+"""What of an error may leave a site: its place, never a value of a row.
+
+A reader's error knows its place (`InputError.place`): file, line and column. Of any other exception at a site only its
+type and where it was raised are told, since its text may show a row: an identifier that is not a number, for example.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from danl.errors import InputError
+
+SEE_ROWS = ("danl.data.files", "danl.data.libsvm", "danl.data.frames", "danl.data.partition", "danl.objectives")
+"""Modules whose errors may be about a value: what has no place there is told by its type alone."""
+
+
+def place_of(error: BaseException) -> str:
+    """What a site tells of an error."""
+    frames = _frames(error.__traceback__)
+    if isinstance(error, InputError):
+        if error.place is not None:
+            return error.place
+        raised_in = frames[-1][0]
+        if _of_danl(raised_in) and raised_in not in SEE_ROWS:
+            return str(error)  # of settings, tasks and names: danl's own words, none of them a row's
+    called = next((name for name, _ in frames if not _of_danl(name)), "")  # a loader, not a library below it
+    module, line = [frame for frame in frames if _of_danl(frame[0]) or frame[0] == called][-1]
+    return f"{type(error).__name__} at {module}:{line}; its text stays at the site"
+
+
+def unreadable(worker: int, told: str) -> str:
+    """The error of a run whose worker cannot read its rows."""
+    return f"shards: worker {worker} cannot use its rows where it runs: {told}"
+
+
+def _frames(traceback: TracebackType | None) -> list[tuple[str, int]]:
+    """Module and line of each call, the innermost last."""
+    found = []
+    while traceback is not None:
+        found.append((str(traceback.tb_frame.f_globals.get("__name__", "?")), traceback.tb_lineno))
+        traceback = traceback.tb_next
+    return found or [("?", 0)]
+
+
+def _of_danl(module: str) -> bool:
+    return module == "danl" or module.startswith("danl.")

@@ -1,0 +1,76 @@
+"""Sites on Ray: columns by name, and errors that tell no value. `test_ray_sites.py` runs this inside loopback."""
+
+import numpy as np
+import pytest
+
+import danl
+from danl.engines import Ray
+from danl.errors import InputError
+from tests.engines.ray_tools import MARKS
+from tests.sites import MALFORMED, NAMES, TOKEN, chain, leaks, permuted_files, pooled, rows, write
+
+pytestmark = [*MARKS, pytest.mark.usefixtures("cluster")]
+
+
+def references_of(paths):
+    return [danl.ShardReference(path=str(path), target_column="ill") for path in paths]
+
+
+def test_permuted_columns_give_the_pooled_model(tmp_path):
+    paths, problem = permuted_files(tmp_path)
+    remote = danl.RemoteProblem(references_of(paths), alpha=1e-3, weighting="samples")
+    result = danl.solve(remote, engine="ray", tol=1e-11)
+    assert result.status == "converged"
+    assert np.abs(result.w - pooled(problem)).max() <= 1e-8
+    assert result.feature_names == NAMES
+
+
+def test_other_columns_are_refused(tmp_path):
+    paths, _ = permuted_files(tmp_path)
+    paths[1].write_text(paths[1].read_text().replace("bmi", "BMI"))
+    with pytest.raises(InputError, match=r"worker 1 \(site-1.csv\) lacks 'bmi' and has 'BMI'"):
+        danl.solve(danl.RemoteProblem(references_of(paths), alpha=1.0), engine="ray")
+
+
+@pytest.mark.parametrize("name", ["word.csv", "negative.csv"])  # one that cannot be read, one the loss does not take
+def test_a_malformed_file_is_told_by_its_place(name, tmp_path, capfd):
+    case = next(case for case in MALFORMED if case.name == name)
+    reference = danl.ShardReference(path=str(write(case, tmp_path)), **case.options)
+    with pytest.raises(InputError) as raised:
+        danl.solve(danl.RemoteProblem([reference], loss=case.loss, alpha=1.0), engine="ray")
+    printed = capfd.readouterr()
+    assert case.says in str(raised.value)
+    assert leaks(chain(raised.value) + printed.out + printed.err) == []
+
+
+def test_a_loader_is_told_by_its_place_and_the_others_are_not_waited_for(capfd):
+    def broken():
+        raise KeyError(TOKEN)
+
+    def never():
+        import threading
+
+        threading.Event().wait()
+
+    references = [danl.ShardReference(load=load) for load in (never, broken)]
+    with pytest.raises(InputError, match="worker 1 cannot use its rows where it runs: KeyError at ") as raised:
+        danl.solve(danl.RemoteProblem(references, alpha=1.0), engine=Ray(start_timeout=3600))
+    printed = capfd.readouterr()
+    assert leaks(chain(raised.value) + printed.out + printed.err) == []
+
+
+def test_an_error_in_an_exchange_tells_no_text():
+    class Wrong(danl.objectives.Logistic):
+        name = "wrong"
+
+        def value(self, y, z):
+            raise ValueError(f"patient {TOKEN}")
+
+        value_and_first = first = exp_value_and_first = value
+
+    X, y = rows(30)
+    problem = danl.RemoteProblem([danl.ShardReference(load=lambda: (X, y))], loss=Wrong(), alpha=1.0)
+    result = danl.solve(problem, engine="ray", max_rounds=3)
+    assert result.failures
+    assert all(failure.detail.startswith("ValueError at ") for failure in result.failures)
+    assert leaks(str(result.failures) + str(result.notes)) == []
