@@ -158,13 +158,3 @@ def test_it_is_shown_on_the_command_line(capsys):
     assert re.search(r"quorum lost in exchange 0, without workers 0, [\d, ]+ and \d \(timeout: away, as the", told)
     ended = run_danl(capsys, "fit", "a1a", "--method", "newton", "--engine", "local:dropout=0.9", "--json")
     assert "quorum lost in exchange 0" in ended.json["notes"][-1]
-
-
-def test_the_estimators_warn_of_it():
-    X = np.random.default_rng(0).normal(size=(60, 3))
-    model = danl.DANLClassifier(engine=Local(away=dict.fromkeys(range(10), (2, None))))
-    with (
-        pytest.warns(danl.DanlWarning, match="quorum lost in exchange 11, without workers 0, 1, .* and 9 .timeout"),
-        pytest.warns(UserWarning, match="quorum_lost"),
-    ):
-        model.fit(X, X[:, 0] > 0)

@@ -135,10 +135,8 @@ class GridEngine:
     def _push_question(self, loss: str, nodes: Sequence[int], seconds: float) -> dict[str, int]:
         """Ask nodes for their facts; the nodes whose message Flower took, by its id."""
         request = RecordDict({RECORD: ConfigRecord({"loss": loss})})
-        messages = [Message(request, node, f"query.{FACTS}", ttl=seconds, group_id="facts") for node in nodes]
-        accepted = set(self._grid.push_messages(messages)) if messages else set()
-        sent = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
-        return {name: node for name, node in sent.items() if name in accepted}
+        kind, group = f"query.{FACTS}", "facts"
+        return self._pushed({node: Message(request, node, kind, ttl=seconds, group_id=group) for node in nodes})
 
     def _number(self, told: Mapping[int, tuple[str, ShardFacts]]) -> Sequence[ShardFacts]:
         """Workers in the order of their sites' names: the same whichever node came first."""
