@@ -403,9 +403,9 @@ def test_live_display_is_silent_where_nobody_watches(capsys):
 
 
 @pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("gap", [1.5e300, float("nan")])
+@pytest.mark.parametrize(("gap", "shown"), [(1.5e-9, "gap  1.50e-09"), (1.5e-300, "<=1e-15"), (np.nan, "|grad| ")])
 @pytest.mark.parametrize("label", ["gd", "newton-undamped", "fedavg:steps=5,learning_rate=0.1"])
-def test_live_line_fits_the_terminal(width, gap, label):
+def test_live_line_fits_the_terminal(width, gap, shown, label):
     data = danl.load_dataset("a1a")
     problem = danl.Problem(danl.partition(data.X, data.y, workers=10))
     row = danl.solve(problem, max_rounds=0, method="gd", policy="random:keep=0.5").history[0]
@@ -415,7 +415,7 @@ def test_live_line_fits_the_terminal(width, gap, label):
     line = live.line(row, width)
     assert len(line) <= width
     assert line.startswith(label[:5])
-    for part in ("round  9999/10000", "coverage 3-10", " MB", " s", "gap 1.50e+300" if gap > 0 else "|grad| "):
+    for part in ("round  9999/10000", "coverage 3-10", " MB", " s", shown):
         assert part in line
 
 

@@ -110,7 +110,7 @@ def test_on_a_terminal_it_is_drawn_and_the_last_frame_stays(screen):
     assert "regions x 4 workers, exchange" in shown
     last = shown[shown.rindex("title") :]
     assert STOP_HINT not in last  # it is over
-    assert "to |grad|" not in last
+    assert "to decrement" not in last
 
 
 def test_colour_is_never_the_only_sign(screen):
@@ -212,8 +212,8 @@ def test_forecasts(norms, tol, left, said):
 def test_60_columns_have_room_for_what_is_unclear(screen, falls):
     view = LiveView(screen, "title", "gd", 10_000, 1e-10)
     for exchange, norm in enumerate(falls):
-        view(replace(ROW, exchange=exchange, grad_norm=norm))
-    (told,) = [line.plain for line in view.lines(60, 23) if line.plain.startswith("to |grad| 1e-10: unclear: ")]
+        view(replace(ROW, exchange=exchange, decrement=norm))
+    (told,) = [line.plain for line in view.lines(60, 23) if line.plain.startswith("to decrement 1e-10: unclear: ")]
     assert "…" not in told
 
 

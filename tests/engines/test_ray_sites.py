@@ -5,6 +5,7 @@ import pytest
 from tests.loopback import run_inside, skip_unless_possible
 
 
+@pytest.mark.engines
 @pytest.mark.timeout(900)
 def test_inside():
     skip_unless_possible("ray")

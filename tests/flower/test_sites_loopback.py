@@ -7,6 +7,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install danl[fl
 from tests.loopback import run_inside, skip_unless_possible
 
 
+@pytest.mark.engines
 @pytest.mark.timeout(900)
 def test_the_simulation():
     skip_unless_possible("ray")
