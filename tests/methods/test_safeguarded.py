@@ -65,6 +65,7 @@ def hard_problem(seed, n_workers, d, condition, loss, weighted, weighting, alpha
     return danl.Problem(shards, loss=loss, alpha=alpha, weighting=weighting)
 
 
+@pytest.mark.filterwarnings("ignore:nobody trained any region")  # by chance, where there are few to draw
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:region .* was trained by nobody")  # magnitude keeps to the largest regions
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -94,8 +95,7 @@ def test_hard_problems(seed, n_workers, d, condition, loss, weighted, weighting,
     if result.status == "converged":
         best = danl.solve(problem, method="newton", w0=result.w, regions=1, max_rounds=30, tol=0.0)
         drop = result.history[-1].objective - best.history[-1].objective
-        within_tolerance = 1e-10**2 / (2 * alpha)  # a gradient norm of tol allows this gap
-        assert drop <= 1e-9 * max(1.0, abs(result.history[-1].objective)) + within_tolerance
+        assert drop <= 1e-12 * abs(result.history[-1].objective) + 1e-28 * abs(f[0])  # of a perfect fit nothing is left
 
 
 def test_a_start_where_the_objective_is_infinite_is_refused():
