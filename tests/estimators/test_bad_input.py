@@ -233,7 +233,12 @@ def test_a_fit_that_blew_up_says_what_to_do():
 
 def test_workers_that_are_gone_are_told_of():
     engine = danl.engines.Local(away=dict.fromkeys(range(10), (2, None)))
-    with pytest.warns(ConvergenceWarning, match="quorum_lost .*too many workers did not answer: see result_.failures"):
+    with (
+        pytest.warns(
+            danl.DanlWarning, match="quorum lost in exchange 11, without workers 0, 1, 2, 3, 4, 5, 6, 7, 8 and 9"
+        ),
+        pytest.warns(ConvergenceWarning, match="quorum_lost .*too many workers did not answer: see result_.failures"),
+    ):
         model = DANLClassifier(engine=engine).fit(X, Y)
     assert len(model.result_.failures) > 10
 

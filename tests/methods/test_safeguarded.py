@@ -65,6 +65,7 @@ def hard_problem(seed, n_workers, d, condition, loss, weighted, weighting, alpha
     return danl.Problem(shards, loss=loss, alpha=alpha, weighting=weighting)
 
 
+@pytest.mark.filterwarnings("ignore:nobody trained any region")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:region .* was trained by nobody")  # magnitude keeps to the largest regions
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
