@@ -63,6 +63,7 @@ def test_regions_that_follow_the_classes_make_a_block_of_every_class():
     assert result.history[1].bytes_up == 3 * 8 * (18 + numbers + 1)
 
 
+@pytest.mark.filterwarnings("ignore:nobody trained any region")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:region .* was trained by nobody")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

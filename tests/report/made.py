@@ -36,6 +36,7 @@ def row(exchange, kind="gradient", **given):
         "simulated_seconds": NAN,
         "coverage": (4, 4),
         "refused": 0,
+        "decrement": given.get("grad_norm", 0.1),
     }
     return Row(**(values | given))
 
