@@ -455,17 +455,14 @@ def test_out_that_is_a_file_or_below_one(capsys, write, below):
 @pytest.mark.usefixtures("unreachable")
 def test_out_that_cannot_be_written(capsys, tmp_path, monkeypatch):
     def no_file(dir):
-        assert Path(dir) == tmp_path  # the nearest folder that exists
+        assert Path(dir) == out
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(tempfile, "TemporaryFile", no_file)
     out = tmp_path / "some" / "run"
+    monkeypatch.setattr(tempfile, "TemporaryFile", no_file)
     ended = run(capsys, *QUICK, "--out", out)
     assert (ended.status, ended.out) == (2, "")
-    assert ended.err == (
-        f"error: --out='{out}': cannot be written (Permission denied); "
-        "choose another folder or change its permissions\n"
-    )
+    assert ended.err == (f"error: --out='{out}': cannot be written (Permission denied); choose another folder\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -482,8 +479,7 @@ def test_out_without_permission(capsys, tmp_path, mode):
         folder.chmod(0o700)
     assert (ended.status, ended.out) == (2, "")
     assert ended.err == (
-        f"error: --out='{folder / 'run'}': cannot be written (Permission denied); "
-        "choose another folder or change its permissions\n"
+        f"error: --out='{folder / 'run'}': cannot be written (Permission denied); choose another folder\n"
     )
 
 
@@ -492,10 +488,7 @@ def test_out_with_a_name_the_file_system_does_not_take(capsys, tmp_path):
     out = tmp_path / ("x" * 300)
     ended = run(capsys, *QUICK, "--out", out)
     assert (ended.status, ended.out) == (2, "")
-    assert ended.err == (
-        f"error: --out='{out}': cannot be written (File name too long); "
-        "choose another folder or change its permissions\n"
-    )
+    assert ended.err == (f"error: --out='{out}': cannot be written (File name too long); choose another folder\n")
 
 
 @pytest.mark.slow
@@ -559,6 +552,6 @@ def test_a_folder_not_even_root_can_write_to():
     assert (ended.status, ended.out) == (2, "")
     assert re.fullmatch(
         r"error: --out='/proc/danl-run': cannot be written \([A-Z][a-z ]+\); "
-        r"choose another folder or change its permissions\n",
+        r"choose another folder\n",
         ended.err,
     )

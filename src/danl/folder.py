@@ -52,7 +52,7 @@ def claimed(folder: Path, argument: str, otherwise: str = "choose another folder
         The name of the file that is locked: one for each use of a folder that stands in no other's way.
 
     """
-    name = f"{argument}={str(folder)!r}"
+    name, owner = f"{argument}={str(folder)!r}", os.getpid()
     made: list[Path] = []
     try:
         try:
@@ -69,9 +69,11 @@ def claimed(folder: Path, argument: str, otherwise: str = "choose another folder
                 raise InputError(f"{name}: {why_not(folder, error)}; {otherwise}") from None
             yield
         finally:
-            _let_go(folder / lock, handle)
+            if os.getpid() == owner:  # a forked child that comes here has nothing to let go of
+                _let_go(folder / lock, handle)
     finally:
-        _remove_empty(made)
+        if os.getpid() == owner:
+            _remove_empty(made)
 
 
 def why_not(folder: Path, error: OSError) -> str:

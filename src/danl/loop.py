@@ -138,7 +138,8 @@ class Loop:
         self.measured: tuple[Array, Array, float, float] | None = None  # w, weights, objective, gradient norm
         self.ceiling = math.inf
         if run.monitor and isinstance(run.problem, Problem):
-            self.ceiling = abs(run.problem.objective(self.w)) + abs(run.problem.objective(np.zeros_like(self.w)))
+            there = abs(run.problem.objective(self.w))
+            self.ceiling = there + (abs(run.problem.objective(np.zeros_like(self.w))) if self.w.any() else there)
         self.separated_below = separation_bound(run.problem)
         if math.isinf(self.ceiling) and run.monitor:
             raise InputError("w0: the objective is infinite there; start nearer to zero, or leave it out for zeros")
