@@ -69,10 +69,9 @@ def claimed(folder: Path, argument: str, otherwise: str = "choose another folder
                 raise InputError(f"{name}: {why_not(folder, error)}; {otherwise}") from None
             yield
         finally:
-            if os.getpid() == owner:  # a forked child that comes here has nothing to let go of
-                _let_go(folder / lock, handle)
+            _let_go(folder / lock, handle)
     finally:
-        if os.getpid() == owner:
+        if os.getpid() == owner:  # not a forked child that comes here
             _remove_empty(made)
 
 
