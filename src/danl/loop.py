@@ -37,7 +37,7 @@ from danl.engines import Engine
 from danl.errors import InputError
 from danl.history import TRAINING, History, Row
 from danl.methods import Info, State, Status, Turn
-from danl.methods.ending import relative_decrement, size_of
+from danl.methods.ending import Remark, relative_decrement, size_of
 from danl.policies import MaskRecord, coverage_counts
 from danl.problem import Problem
 from danl.result import Result
@@ -90,9 +90,10 @@ def go_through(
         status = "interrupted"
         if saver is not None:
             saver.save(loop.carried, last=True)
-    remarks = (*filter(None, [getattr(loop.state, "remark", "")]), *loop.untrained_notes())
-    for remark in remarks:
-        warn(remark)
+    remark: Remark | None = getattr(loop.state, "remark", None)
+    remarks = (() if remark is None else (remark.told(run.problem.coefficient_name),)) + loop.untrained_notes()
+    for each in remarks:
+        warn(each)
     layout, centre = run.problem.layout, loop.moved_by
     return Result(
         w=from_moved(loop.w, layout, centre),

@@ -109,6 +109,16 @@ class Terms:
         """
         return 0.0 if self.intercept else float(self.weights @ self.penalties)
 
+    def coefficient_name(self, number: int) -> str:
+        """What number `number` of w is, for a person."""
+        layout, names = self.layout, self.feature_names
+        output, column = divmod(number, layout.columns)
+        if column == layout.n_features:
+            name = "the intercept"
+        else:
+            name = f"coefficient {column}" if names is None else f"the coefficient of {names[column]!r}"
+        return name if layout.n_outputs == 1 else f"{name} of class {output}"
+
     def local(self, shard: Shard) -> LocalObjective:
         """F_i of a shard: what a worker makes of its own rows, their columns in the order that was agreed on."""
         shard = in_order(shard, self._asked_names())

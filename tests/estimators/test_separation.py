@@ -97,7 +97,7 @@ def test_quasi_complete_separation_is_named(method, classes):
     model = DANLClassifier(C=np.inf, method=method, workers=4)
     told = fit(model, X, y)
     assert type(told[0]) is danl.DanlWarning
-    assert str(told[0]).startswith("there is no finite optimum: coefficients")
+    assert str(told[0]).startswith("there is no finite optimum: coefficient 1")
     assert "quasi-complete separation: a feature tells the outcome of some rows alone" in str(told[0])
     assert [type(each) for each in told[1:]] == [ConvergenceWarning]
     assert model.result_.status == "diverged"

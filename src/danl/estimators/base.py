@@ -140,6 +140,9 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
             shards = partition(X, y, workers=min(self.workers, n_rows), seed=self._seed, weights=weights)
         else:
             shards = _by_group(X, y, groups, weights)
+        names = tuple(self._names())
+        if hasattr(self, "feature_names_in_") and len(set(names)) == len(names):
+            shards = [replace(shard, feature_names=names) for shard in shards]
         alpha = 1.0 / (self.C * total) if self.alpha is None else float(self.alpha)
         return Problem(shards, loss=loss, alpha=alpha, weighting="samples", intercept=self.fit_intercept)
 

@@ -88,7 +88,7 @@ class State(Protocol):
         """How the run ended; None while it goes on."""
         ...
 
-    # It may also have `notes`, lines for the result, and `remark`, one to warn of as well.
+    # It may also have `notes`, lines for the result, and `remark` (`danl.methods.ending`), one to warn of as well.
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from danl.core.messages import (
 )
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_learning_rate, check_mu
-from danl.methods.ending import relative, size_of, verdict
+from danl.methods.ending import Remark, relative, size_of, verdict
 from danl.methods.smoothness import ask_smoothness, learning_rate_from
 from danl.regions import Regions
 
@@ -44,7 +44,7 @@ class DescentState:
     largest: float = 0.0  # of the losses told so far
     start: Curvature | None = None  # the first curvature, where there is no penalty: to see coefficients without end
     start_loss: float = 0.0
-    remark: str = ""
+    remark: Remark | None = None
 
 
 def gradient_exchange(state: DescentState, setup: Setup, turn: Turn, batch_size: int | None) -> Exchange:

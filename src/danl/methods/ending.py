@@ -17,6 +17,8 @@ where rounding hides what is left; and never where
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,15 +32,32 @@ VANISHED = 1e-4
 """Curvature along a step that is below this share of what it was at the start has vanished."""
 NOT_SMALL = 1e-6
 """A step is not small where its length, in the curvature of the start over the objective there, is above this."""
-MOST_NAMED = 5
-"""Coefficients that a note names."""
+MOST_NAMED, WORTH_NAMING = 5, 0.1
+"""Coefficients that a remark names, and what share of the most growing one's part in the step each must have."""
 
 NO_OPTIMUM = "there is no finite optimum"
+ENDLESS = (
+    NO_OPTIMUM + ": {names} would grow without end, and nothing is gained by it (quasi-complete separation: a feature "
+    "tells the outcome of some rows alone, or a group has no event); drop or combine features, or set alpha or l2 > 0, "
+    "or C of an estimator"
+)
 FLAT = (
     "not converged: there is gradient left along directions whose curvature is lost in rounding; columns are nearly "
     "collinear, or have means that are huge beside their spread: drop or combine columns, fit an intercept (columns "
     "are then centred), or add a penalty"
 )
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What the end of a run says of its model; `{names}` in it stands for the names of some coefficients."""
+
+    text: str
+    coefficients: tuple[int, ...] = ()
+
+    def told(self, name: Callable[[int], str]) -> str:
+        """The remark with the coefficients by their names."""
+        return self.text.replace("{names}", ", ".join(name(number) for number in self.coefficients))
 
 
 def size_of(loss: float, largest: float) -> float:
@@ -62,37 +81,32 @@ def relative(squared: float, size: float) -> float:
 
 def verdict(
     status: Status, start: Curved | None, start_size: float, step: Array, squared: float, hidden: float, size: float
-) -> tuple[Status, str]:
+) -> tuple[Status, Remark | None]:
     """How a run ends that would end with this status, and what to say of it: "converged" only at an optimum.
 
     `step` is the one that would come next, `squared` its grad^T Pi^-1 grad, `hidden` what the projection hides of that.
     """
-    remark = without_end(start, start_size, step, squared, size)
-    if remark is not None:
-        return "diverged", remark
+    growing = without_end(start, start_size, step, squared, size)
+    if growing:
+        return "diverged", Remark(ENDLESS, growing)
     if status == "converged" and math.isinf(hidden):
-        return "max_rounds", FLAT
-    return status, ""
+        return "max_rounds", Remark(FLAT)
+    return status, None
 
 
-def without_end(start: Curved | None, start_size: float, step: Array, squared: float, size: float) -> str | None:
-    """What to say where the step is not small although the curvature along it has vanished; None where all is well.
+def without_end(start: Curved | None, start_size: float, step: Array, squared: float, size: float) -> tuple[int, ...]:
+    """The coefficients that grow where the step is not small although the curvature along it has vanished; or none.
 
     Near an optimum steps vanish with the decrement. Where there is none, as with a feature that tells the class of some
     rows alone, or a group without any event, Newton's steps go on at the same length while curvature, gradient and
     decrement fade: the curvature at the start knows how large they are.
     """
     if start is None or not np.isfinite(step).all():
-        return None
+        return ()
     moved = start.times(step)
     before = float(step @ moved) / max(start_size, TINY)
     now = squared / max(size, TINY)
     if not (before > NOT_SMALL**2 and now < VANISHED * before):
-        return None
+        return ()
     shares = np.abs(step * moved)
-    most = [int(j) for j in np.argsort(-shares)[:MOST_NAMED] if shares[j] > 0.01 * shares.max()]
-    return (
-        f"{NO_OPTIMUM}: coefficients {', '.join(map(str, sorted(most)))} grow without end while nothing is gained by "
-        "it (quasi-complete separation: a feature tells the outcome of some rows alone, or a group has no event); drop "
-        "or combine these features, or set alpha or l2 > 0, or C of an estimator"
-    )
+    return tuple(sorted(int(j) for j in np.argsort(-shares)[:MOST_NAMED] if shares[j] > WORTH_NAMING * shares.max()))

@@ -19,7 +19,7 @@ from danl.core.messages import Array, Exchange, HessianReply, HessianTask, LossR
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_mu
-from danl.methods.ending import relative, size_of, verdict
+from danl.methods.ending import Remark, relative, size_of, verdict
 from danl.regions import Regions
 
 
@@ -35,7 +35,7 @@ class NewtonState:
     largest: float = 0.0  # the largest |loss| so far
     start: Curvature | None = None  # the first curvature, where there is no penalty: to see what has no end
     start_loss: float = 0.0
-    remark: str = ""
+    remark: Remark | None = None
     direction: Array | None = None
     slope: float = 0.0
     length: float = 1.0

@@ -26,7 +26,7 @@ from danl.core.structured import Curved
 from danl.evolve import evolve
 from danl.methods.base import Status
 from danl.methods.curvature_task import curvature_sum
-from danl.methods.ending import size_of, verdict
+from danl.methods.ending import Remark, size_of, verdict
 from danl.regions import IntArray
 
 Ask = Literal["hessian", "gradient", "full", "loss"]
@@ -184,7 +184,7 @@ class SafeguardedState:
     exact_norm: float = np.inf  # of the last gradient everyone sent in full
     exact_decrement: float = np.inf  # relative, of the same
     decrement: float = np.nan  # relative, the newest, from whatever gradient there was
-    remark: str = ""  # what the end of the run says of the model
+    remark: Remark | None = None  # what the end of the run says of the model
     refused: int = 0  # steps from the memory that were refused since one was taken
     detour: int = 0  # Newton steps to take before masked rounds are tried again
     secant: Secant | None = None  # what gradients tell of the curvature since the last Hessian exchange
