@@ -63,6 +63,8 @@ class Calls:
         Seconds an actor may take to come back.
     tries : float
         How often an actor may die of its call before that is a miss.
+    as_they_come : bool
+        Give what one gave as soon as it is there; else wait for all that are alive, which is one call less.
 
     """
 
@@ -75,11 +77,13 @@ class Calls:
         deadline: float | None,
         start_timeout: float,
         tries: float = math.inf,
+        as_they_come: bool = False,
     ) -> None:
         self.dropped = 0  # late replies that have come
         self._call, self._renew = ask, renew
         self._begun, self._deadline, self._start_timeout = time.monotonic(), deadline, start_timeout
         self._ends = math.inf if deadline is None else self._begun + deadline
+        self._as_they_come = as_they_come
         self._tries, self._deaths = tries, dict.fromkeys((place.index for place in places), 0)
         self._unknowing: set[int] = set()  # workers that did not know the run, and are told once
         self._waiting: dict[Any, Place] = {}
@@ -139,7 +143,8 @@ class Calls:
         if not refs:
             time.sleep(max(0.0, wakes - now))
             return []
-        one_by_one = bool(self._resting) or any(each.late or each.since is not None for each in self._waiting.values())
+        one_by_one = self._as_they_come or bool(self._resting)
+        one_by_one = one_by_one or any(each.late or each.since is not None for each in self._waiting.values())
         if math.isinf(wakes) and not one_by_one:
             return refs  # `outcomes` waits for all of them, in one call less
         timeout = None if math.isinf(wakes) else max(0.0, wakes - now)

@@ -193,6 +193,7 @@ class Ray:
             self._new_actor,
             deadline=self._start_timeout,
             start_timeout=self._start_timeout,
+            as_they_come=True,  # one that cannot read ends it at once
         )
         for place, given in calls:
             if isinstance(given, Failure) and given.kind in ("error", "gone"):
