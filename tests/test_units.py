@@ -210,3 +210,70 @@ def test_a_policy_that_trains_nothing_is_not_passed_over_in_silence():
         result = danl.solve(problem, policy=lambda w, worker, number, rng: np.zeros(3, dtype=bool), regions=3)
     assert result.status == "converged"
     assert any("nobody trained any region" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    "method", ["danl:mu=0.1", "newton:mu=0.1", "danl:curvature=block,mu=0.1", "danl:curvature=diag,mu=0.1", "gd"]
+)
+def test_a_floor_above_the_curvature_is_no_convergence(method):
+    """A step divided by far too much curvature is tiny, and tells nothing of how far the optimum is."""
+    X, y = rows_of(9, "logistic")
+    result, _ = solved(X * np.array([1e-8, 1e-6, 1.0]), y, "logistic", 0.0, False, method)
+    right, _ = whitened(X, y, "logistic", 0.0, False)
+    mine = result.w * np.array([1e-8, 1e-6, 1.0])
+    assert result.status != "converged" or mine == pytest.approx(right, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["danl", "danl-secant", "newton", "danl:curvature=diag"])
+def test_an_intercept_without_end_beside_penalised_features(method):
+    """No count anywhere: the logarithm of nothing, whatever the penalty on the features is."""
+    X, _ = rows_of(10, "poisson")
+    result, said = solved(X, np.zeros(ROWS), "poisson", 0.1, True, method)
+    assert result.status == "diverged"
+    assert any(note.startswith(f"{NO_OPTIMUM}: the intercept would grow") for note in said)
+
+
+@pytest.mark.parametrize("method", ["danl", "newton", "newton-undamped", "danl-masked"])
+@pytest.mark.parametrize("mean", [0.0, 1000.1234])
+def test_a_perfect_fit_converges_from_anywhere(method, mean):
+    X, _ = rows_of(11, "squared")
+    w = np.array([1.0, -2.0, 0.5])
+    cold, said = solved(X, X @ w + mean, "squared", 0.0, True, method)
+    assert (cold.status, said) == ("converged", [])
+    assert cold.w == pytest.approx([*w, mean], rel=1e-9)
+    warm, said = solved(X, X @ w + mean, "squared", 0.0, True, method, w0=cold.w)
+    assert (warm.status, said) == ("converged", [])
+
+
+@pytest.mark.parametrize("method", ["danl", "danl-secant", "newton"])
+@pytest.mark.parametrize("tol", [1e-4, 1e-6, 1e-12])
+def test_a_very_strong_signal_has_an_optimum(method, tol):
+    """Curvature fades on the way there, and the last steps are far from small: they shrink, so it is no run away."""
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((400, 4))
+    y = (rng.random(400) < 1 / (1 + np.exp(-60 * (X @ np.array([1.0, -1.0, 0.5, 2.0]))))).astype(float)
+    result, said = solved(X, y, "logistic", 0.0, False, method, tol=tol)
+    assert result.status == "converged"
+    assert not any(NO_OPTIMUM in note for note in said)
+
+
+def test_going_on_from_a_model_without_an_optimum_is_not_silent():
+    X, y = rows_of(5, "poisson")
+    X[:, 2] = np.arange(ROWS) < 8
+    y[:8] = 0.0
+    first, _ = solved(X, y, "poisson", 0.0, True, "danl")
+    assert first.status == "diverged"
+    _, said = solved(X, y, "poisson", 0.0, True, "danl", w0=first.w)
+    assert any("no event" in note for note in said)
+
+
+def test_reference_and_history_of_moved_columns_are_of_one_problem():
+    X, y = rows_of(12, "logistic")
+    problem = Problem(danl.partition(X + 1e8, y, workers=3, seed=0), alpha=1e-3, intercept=True)
+    reference = danl.reference_optimum(problem)
+    result = danl.solve(problem, reference=reference, w0="fedavg:rounds=2")
+    assert reference.grad_norm < 1e-9
+    assert abs(result.history[-1].gap) < 1e-12
+    assert result.history[-1].distance < 1e-6
+    assert result.start.history[0].kind == "moments"
+    assert "moments" not in [row.kind for row in result.history]  # the start has asked

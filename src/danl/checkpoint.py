@@ -42,7 +42,7 @@ from danl.errors import InputError, bad_argument
 from danl.history import History, Row
 from danl.methods.algorithm1 import Algorithm1State
 from danl.methods.descent import DescentState
-from danl.methods.ending import Remark
+from danl.methods.ending import Origin, Remark
 from danl.methods.fedavg import FedAvgState
 from danl.methods.newton import NewtonState
 from danl.methods.safeguarded_state import Gathered, Known, Noise, Pace, SafeguardedState, Seen, Step, Stretch
@@ -68,6 +68,7 @@ CLASSES: dict[str, type] = {
         MaskRecord,
         Memory,
         NewtonState,
+        Origin,
         Noise,
         Pace,
         QuasiNewton,

@@ -124,6 +124,12 @@ class LocalObjective:
         """The Lipschitz constant of F_i's gradient: second_bound * |A^T S A| + penalty (inf for Poisson)."""
         return self.loss.second_bound * self.gram_norm + self.penalty
 
+    def mean_squares(self) -> Array:
+        """The diagonal of A^T diag(row_weights) A, for every output."""
+        squares = self.X.power(2) if sparse.issparse(self.X) else np.square(self.X)
+        one = np.asarray(squares.T @ self.row_weights)
+        return np.tile(np.append(one, np.ones(int(self.intercept))), self.layout.n_outputs)
+
     @cached_property
     def gram_norm(self) -> float:
         """The largest eigenvalue of A^T diag(row_weights) A."""

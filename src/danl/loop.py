@@ -37,7 +37,7 @@ from danl.engines import Engine
 from danl.errors import InputError
 from danl.history import TRAINING, History, Row
 from danl.methods import Info, State, Status, Turn
-from danl.methods.ending import Remark, relative_decrement, size_of
+from danl.methods.ending import FLAT, Remark, relative_decrement, size_of
 from danl.policies import MaskRecord, coverage_counts
 from danl.problem import Problem
 from danl.result import Result
@@ -91,6 +91,8 @@ def go_through(
         if saver is not None:
             saver.save(loop.carried, last=True)
     remark: Remark | None = getattr(loop.state, "remark", None)
+    if remark is None and status == "max_rounds" and math.isinf(loop.told.decrement):
+        remark = Remark(FLAT)
     remarks = (() if remark is None else (remark.told(run.problem.coefficient_name),)) + loop.untrained_notes()
     for each in remarks:
         warn(each)
@@ -161,8 +163,10 @@ class Loop:
         begun = time.perf_counter()
         exchange, replies = self._carry(self.setup.ask_everyone("moments", MomentsTask(0)), for_good=("invalid",))
         begin = after_moments(self.run, replies)
+        moved = begin.problem is not self.run.problem
         if begin is not self.run:
             self._begin(begin)
+        if moved:
             self.open()
         self._record(exchange, replies, self.w, time.perf_counter() - begun)
 
@@ -290,7 +294,7 @@ class Loop:
         exchange = self.setup.ask_everyone("check", task)
         exchange, replies = self._carry(exchange)
         answers = of_kind(replies, GradientReply)
-        decrement = math.inf
+        decrement = math.nan
         if len(answers) == self.setup.n_workers:
             gradient = mean_gradient(answers, self.setup.weights, self.setup.n_features)
             size = size_of(mean_loss(answers, self.setup.weights), getattr(self.state, "largest", 0.0))
@@ -421,8 +425,9 @@ def _norm(vector: Array) -> float:
 
 def _going_on(state: Any) -> Any:
     """A state that had ended, for a run that is to go on: workers may be back, a smaller tolerance is to be reached."""
-    counted = {"missed": np.zeros_like(state.missed)} if hasattr(state, "missed") else {}  # absences in a row
-    return replace(state, status=None, **counted)
+    anew: dict[str, Any] = {"missed": np.zeros_like(state.missed)} if hasattr(state, "missed") else {}  # in a row
+    anew |= {name: np.inf for name in ("decrement", "exact_decrement") if hasattr(state, name)}  # to compare with
+    return replace(state, status=None, **anew)
 
 
 def _without(tasks: Mapping[int, Task], shut_out: Mapping[int, Failure]) -> Mapping[int, Task]:

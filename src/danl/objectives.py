@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logsumexp, softmax, xlogy
+from scipy.special import expit, logsumexp, softmax
 
 from danl.errors import InputError, bad_argument
 from danl.spec import parse_spec, unknown_name
@@ -151,7 +151,8 @@ class Poisson:
     """Half the deviance, exp(z) - y z + y log y - y >= 0: Poisson regression with log link.
 
     The terms in y alone make no difference to the model and all the difference to rounding: without them the objective
-    is a difference of large numbers that can be anywhere near 0.
+    is a difference of large numbers that can be anywhere near 0. With u = z - log y it is y (exp(u) - 1 - u), which
+    cancels nothing where the mean is near a large count.
     """
 
     name: ClassVar[str] = "poisson"
@@ -161,7 +162,10 @@ class Poisson:
     binary: ClassVar[bool] = False
 
     def value(self, y: Array, z: Array) -> Array:
-        out: Array = _exp(z) - y * z + (xlogy(y, y) - y)
+        counted = y > 0
+        u = z - np.log(np.where(counted, y, 1.0))
+        with np.errstate(over="ignore"):
+            out: Array = np.where(counted, y * (np.expm1(u) - u), _exp(z))
         return out
 
     def first(self, y: Array, z: Array) -> Array:

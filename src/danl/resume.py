@@ -209,6 +209,7 @@ def _start_of(start: Result | None) -> dict[str, Any] | None:
         "status": start.status,
         "method": start.method,
         "settings": start.settings,
+        "centre": start.centre,
         "columns": columns_of(start.history),
     }
 
@@ -217,4 +218,6 @@ def _start_from(kept: Mapping[str, Any] | None) -> Result | None:
     if kept is None:
         return None
     history = history_of(kept["columns"])
-    return Result(kept["w"], kept["status"], history, kept["method"], settings=dict(kept["settings"]))
+    return Result(
+        kept["w"], kept["status"], history, kept["method"], settings=dict(kept["settings"]), centre=kept["centre"]
+    )

@@ -16,7 +16,7 @@ import numpy as np
 
 from danl.local import LocalObjective
 from danl.methods.ending import NO_OPTIMUM
-from danl.objectives import Array, Logistic, Multinomial
+from danl.objectives import Array, Logistic, Multinomial, Poisson
 from danl.problem import Problem, RemoteProblem
 from danl.result import Result
 from danl.warn import warn
@@ -64,6 +64,8 @@ def without_optimum(result: Result) -> Result:
 def look_for_separation(problem: Problem | RemoteProblem, result: Result) -> Result:
     """Warn where the model proves perfect separation, or looks like the quasi-complete one."""
     if not may_be_separated(problem):
+        if isinstance(problem, Problem) and isinstance(problem.loss, Poisson) and not problem.penalties.any():
+            _warn_of_no_events(problem, result)
         return result
     if not isinstance(problem, Problem):
         return without_optimum(result) if result.objective < separation_bound(problem) else result
@@ -87,6 +89,19 @@ def warn_if_nearly_separated(problem: Problem, w: Array) -> None:
             f"{certain} rows have fitted probabilities of 0 or 1, to within {CERTAIN:g}, and there is no penalty: some "
             "coefficients may grow without end (quasi-complete separation: a feature tells the class of some rows "
             "alone); look for standard errors that are very large, drop that feature, or set alpha or C"
+        )
+
+
+def _warn_of_no_events(problem: Problem, result: Result) -> None:
+    """Say where rows have a fitted mean of nothing beside the others': their group may have no event."""
+    margins = np.concatenate([local.margins(result.w) for local in problem.locals])
+    targets = np.concatenate([local.y for local in problem.locals])
+    none = (margins < np.max(margins) + np.log(CERTAIN)) & (targets == 0)
+    if none.any() and not endless(result):
+        warn(
+            f"{np.count_nonzero(none)} rows without events have fitted means of 0 beside the others', to within "
+            f"{CERTAIN:g}, and there is no penalty: some coefficients may grow without end (a group has no event); "
+            "look for standard errors that are very large, drop that feature, or set alpha or C"
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from danl.callbacks.base import AnyCallback, Callbacks
+from danl.centring import from_moved, to_moved
 from danl.checkpoint import Checkpoints
 from danl.core.border import Border, Guards
 from danl.core.messages import Array
@@ -143,7 +144,8 @@ def solve(
             trace.begin(problem.n_workers, run.setup.regions.n_regions)
             run = replace(run, trace=trace)
         if callbacks:
-            callbacks.begin(settings_of(run, made_engine), None if carried is None else carried["history"])
+            begin = {"w0": from_moved(run.setup.w0, problem.layout, run.problem.centre if moves else None).tolist()}
+            callbacks.begin(settings_of(run, made_engine) | begin, None if carried is None else carried["history"])
         result = replace(go_through(run, made_engine, callbacks if callbacks else None, keeper, carried), start=start)
     except BaseException:
         callbacks.end(None)
@@ -177,7 +179,9 @@ def reference_optimum(problem: Problem, *, w0: Array | None = None, tol: float =
     result = solve(problem, method="newton", w0=w0, regions=1, tol=tol, max_rounds=500)
     if result.status == "interrupted":
         raise KeyboardInterrupt  # half an optimum is none: nothing may be measured against it
-    objective, gradient = problem.value_and_gradient(result.w)
+    objective, gradient = problem.moved_by(result.centre).value_and_gradient(
+        to_moved(result.w, problem.layout, result.centre)
+    )
     return Reference(result.w, objective, float(np.linalg.norm(gradient)), len(result.history))
 
 
@@ -223,6 +227,7 @@ def _prepare(
         weights=problem.weights,
         penalties=problem.penalties,
         strong=not problem.intercept,
+        free=~problem.layout.penalised,
         regions=made_regions,
         policy=made_policy,
         setting=setting,

@@ -115,7 +115,10 @@ FAULTS = {
     "nan loss": (lambda reply: replace(reply, loss=np.nan), "its loss is nan"),
     "infinite loss": (lambda reply: replace(reply, loss=np.inf), "its loss is inf"),
     "text for a loss": (lambda reply: replace(reply, loss="low"), "its loss is str, not a number"),
-    "another kind of reply": (lambda reply: SmoothnessReply(BAD, reply.exchange, 1.0), "answered with SmoothnessReply"),
+    "another kind of reply": (
+        lambda reply: SmoothnessReply(BAD, reply.exchange, 1.0, np.ones(4)),
+        "answered with SmoothnessReply",
+    ),
     "no reply of danl": (lambda reply: replace_class(reply), "answered with Odd"),
     "in another's name": (lambda reply: replace(reply, worker=1), "answered in the name of worker '1'"),
 }
@@ -246,7 +249,7 @@ def good(task):
         case LossTask():
             return LossReply(0, 5, 0.3)
         case _:
-            return SmoothnessReply(0, 5, 2.0)
+            return SmoothnessReply(0, 5, 2.0, np.ones(4))
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: type(task).__name__)
@@ -269,7 +272,7 @@ def test_models_and_constants():
     assert border().fault(0, task, ModelReply(0, 5, np.ones(4), 0.3)) is None
     assert "its model is not finite" in border().fault(0, task, ModelReply(0, 5, np.full(4, np.nan), 0.3))
     for constant in (0.0, -1.0, np.nan, "large", None):
-        assert "its smoothness is" in border().fault(0, SmoothnessTask(5), SmoothnessReply(0, 5, constant))
+        assert "its smoothness is" in border().fault(0, SmoothnessTask(5), SmoothnessReply(0, 5, constant, np.ones(4)))
 
 
 def test_a_model_that_blew_up_is_not_held_against_the_workers():

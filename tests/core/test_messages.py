@@ -46,7 +46,7 @@ MASK = np.ones(9, dtype=bool)
         (GradientReply(0, 0, MASK, np.zeros(30), 0.0), 8 * 31 + 2),
         (LossReply(0, 0, 0.0), 8),
         (ModelReply(0, 0, W, 0.0), 8 * 124),
-        (SmoothnessReply(0, 0, 1.0), 8),
+        (SmoothnessReply(0, 0, 1.0, np.ones(3)), 32),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -78,7 +78,7 @@ MESSAGES = {
     LossReply: st.builds(LossReply, counts, counts, numbers),
     ModelReply: st.builds(ModelReply, counts, counts, vectors(), numbers),
     ScoresReply: st.builds(ScoresReply, counts, counts, vectors()),
-    SmoothnessReply: st.builds(SmoothnessReply, counts, counts, numbers),
+    SmoothnessReply: st.builds(SmoothnessReply, counts, counts, numbers, vectors()),
     MomentsTask: st.builds(MomentsTask, counts),
     MomentsReply: st.builds(MomentsReply, counts, counts, vectors(), vectors(), vectors()),
     Failure: st.builds(Failure, counts, st.sampled_from(["timeout", "died", "refused", "invalid", "error"]), st.text()),

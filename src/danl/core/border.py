@@ -230,8 +230,10 @@ class Border:
         blown_up = isinstance(task, ModelTask) and not np.all(np.abs(task.w) <= HUGE)
         d = self.n_features
         match reply:
-            case SmoothnessReply(smoothness=constant):
-                return None if _is_float(constant) and constant > 0 else f"its smoothness is {constant!r}"
+            case SmoothnessReply(smoothness=constant, squares=squares):
+                if not (_is_float(constant) and constant > 0):
+                    return f"its smoothness is {constant!r}"
+                return _vector_fault("mean squares", squares, d, False)
             case GradientReply(mask=mask, fragment=fragment):
                 assert isinstance(task, GradientTask)
                 fault = self._mask_fault(task, mask)

@@ -56,13 +56,13 @@ class Curvature:
         diagonal = np.abs(self.hessian.diagonal())
         if self.scale is not None:
             gradient, diagonal = self.scale * gradient, np.square(self.scale) * diagonal
-        along = self.vectors.T @ gradient
         raised = self.found < self.eigenvalues
-        noise = GRADIENT_ROUNDING**2 * len(gradient) * objective * (np.square(self.vectors.T) @ diagonal)
-        there = raised & (np.square(along) > noise)
-        if (there & (self.found <= 0)).any():
+        vectors, found, used = self.vectors[:, raised], self.found[raised], self.eigenvalues[raised]
+        along = np.square(gradient @ vectors)
+        there = along > GRADIENT_ROUNDING**2 * len(gradient) * objective * (diagonal @ np.square(vectors))
+        if (there & (found <= 0)).any():
             return np.inf
-        return float(np.square(along[there]) @ (1.0 / self.found[there] - 1.0 / self.eigenvalues[there]))
+        return float(along[there] @ (1.0 / found[there] - 1.0 / used[there]))
 
     def times(self, vectors: Array) -> Array:
         """Pi times vectors."""

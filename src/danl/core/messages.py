@@ -104,7 +104,10 @@ class ScoresTask:
 
 @dataclass(frozen=True)
 class SmoothnessTask:
-    """Send the Lipschitz constant of the local gradient: what a first-order method needs for its step."""
+    """Send the Lipschitz constant of the local gradient, and the mean squares of the columns.
+
+    What a first-order method needs for its step, and to tell how far it is whatever the columns' units are.
+    """
 
     exchange: int
 
@@ -190,11 +193,12 @@ class ScoresReply:
 
 @dataclass(frozen=True)
 class SmoothnessReply:
-    """The Lipschitz constant of the local gradient."""
+    """The Lipschitz constant of the local gradient, and the mean square of every column, laid out like w."""
 
     worker: int
     exchange: int
     smoothness: float
+    squares: Array
 
 
 @dataclass(frozen=True)
@@ -308,7 +312,9 @@ def payload_bytes(message: Task | Reply) -> int:
             return packed.nbytes
         case MomentsReply(means=means, variances=variances, targets=targets):
             return means.nbytes + variances.nbytes + targets.nbytes
-        case LossReply() | SmoothnessReply():
+        case SmoothnessReply(squares=squares):
+            return squares.nbytes + 8
+        case LossReply():
             return 8
 
 

@@ -17,7 +17,7 @@ and y that of everyone's whole gradients there, B s = y for the newest pairs (li
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -45,9 +45,10 @@ class Curved(Protocol):
 
 @dataclass(frozen=True)
 class Diagonal:
-    """D."""
+    """D, and what it is without a floor above the true curvature, if it has one."""
 
     diagonal: Array
+    plain: Diagonal | None = None
 
     def solve(self, gradient: Array) -> Array:
         return gradient / self.diagonal
@@ -56,7 +57,7 @@ class Diagonal:
         return np.asarray((self.diagonal * vectors.T).T)
 
     def hidden(self, gradient: Array, objective: float) -> float:
-        return 0.0
+        return _beside(self.plain, self, gradient)
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class LowRank:
     diagonal: Array
     factor: Array  # W, (d, r)
     inverse: Array  # V, (d, r)
+    plain: LowRank | None = None  # without a floor above the true curvature, if it has one
 
     @classmethod
     def of(cls, diagonal: Array, factor: Array) -> LowRank:
@@ -105,7 +107,7 @@ class LowRank:
         return np.asarray((self.diagonal * vectors.T).T + self.factor @ (self.factor.T @ vectors))
 
     def hidden(self, gradient: Array, objective: float) -> float:
-        return 0.0
+        return _beside(self.plain, self, gradient)
 
 
 @dataclass(frozen=True)
@@ -152,16 +154,28 @@ class QuasiNewton:
 
 
 def build(
-    structure: Structure, numbers: Array, regions: Regions, mu: float, sketch: int, dtype: Dtype = "float64"
+    structure: Structure,
+    numbers: Array,
+    regions: Regions,
+    mu: float,
+    sketch: int,
+    dtype: Dtype = "float64",
+    least: float | None = None,
 ) -> Blocks | LowRank | Diagonal:
-    """The curvature that the sum of what the workers sent makes, no direction of it flatter than mu."""
+    """The curvature that the sum of what the workers sent makes, no direction of it flatter than mu.
+
+    `least` is what the true curvature is not below, mu unless it is given.
+    """
+    if least is not None and mu > least and structure.kind in ("lowrank", "diag"):
+        made = build(structure, numbers, regions, mu, sketch, dtype)
+        return replace(made, plain=build(structure, numbers, regions, least, sketch, dtype))  # type: ignore[arg-type]
     d = regions.n_features
     match structure.kind:
         case "block":
             places = tuple(regions.indices(q) for q in range(regions.n_regions))
             ends = np.cumsum([packed_size(own.size) for own in places])[:-1]
             cut = zip(np.split(numbers, ends), places, strict=True)
-            return Blocks(tuple(project(unpack(packed, own.size), mu) for packed, own in cut), places)
+            return Blocks(tuple(project(unpack(packed, own.size), mu, least) for packed, own in cut), places)
         case "lowrank":
             omega = sketch_matrix(sketch, d, structure.columns(d))
             return low_rank(numbers[:d], numbers[d:].reshape(omega.shape), omega, mu, ROUNDING[dtype])
@@ -208,3 +222,8 @@ def _above_zero(rest: Array, diagonal: Array, mu: float) -> Array:
         return np.maximum(rest, np.maximum(EIGENVALUE_ROUNDING * diagonal, mu))
     top = max(float(diagonal.max(initial=0.0)), float(np.finfo(float).tiny))
     return np.where(diagonal > 0, np.maximum(rest, RELATIVE_FLOOR * diagonal), top)
+
+
+def _beside(plain: Diagonal | LowRank | None, floored: Diagonal | LowRank, gradient: Array) -> float:
+    """What a floor hides of gradient^T Pi^-1 gradient."""
+    return 0.0 if plain is None else max(0.0, float(gradient @ (plain.solve(gradient) - floored.solve(gradient))))

@@ -68,7 +68,9 @@ class Worker:
             case MomentsTask():
                 return MomentsReply(self.index, task.exchange, *self.objective.moments())
             case SmoothnessTask():
-                return SmoothnessReply(self.index, task.exchange, self.objective.smoothness())
+                return SmoothnessReply(
+                    self.index, task.exchange, self.objective.smoothness(), self.objective.mean_squares()
+                )
 
     def _hessian(self, task: HessianTask) -> HessianReply:
         """Lines 3-4: gradient and Hessian at w, on samples zeta_i^0 of their own where batches are asked for."""

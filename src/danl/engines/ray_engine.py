@@ -186,7 +186,7 @@ class Ray:
     def _muster(self, binary: bool) -> list[ShardFacts]:
         """Wait until every worker has read its rows."""
         facts: dict[int, ShardFacts] = {}
-        late: list[int] = []
+        late: list[str] = []
         calls = Calls(
             self._places,
             lambda place: place.actor.facts.remote(binary, place.shard),
@@ -199,14 +199,14 @@ class Ray:
             if isinstance(given, Failure) and given.kind in ("error", "gone"):
                 raise InputError(unreadable(place.index, given.detail))
             if isinstance(given, Failure):
-                late.append(place.index)
+                late.append(f"{place.index} ({given.detail})")
             elif isinstance(given, Exception):
                 raise InputError(unreadable(place.index, _untold(given)))
             else:
                 facts[place.index] = given
         if late:
             raise InputError(
-                f"start_timeout={self._start_timeout:g}: workers {', '.join(map(str, late[:5]))} were not ready by "
+                f"start_timeout={self._start_timeout:g}: workers {', '.join(late[:5])} were not ready by "
                 "then; give them longer, or look at the cluster with 'ray status'"
             )
         return [facts[index] for index in range(len(self._places))]

@@ -29,7 +29,7 @@ from danl.core.memory import Memory
 from danl.core.messages import Array, Exchange, GradientTask, HessianReply, Replies
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.curvature_task import whole_hessian_task, widened
-from danl.methods.ending import relative, size_of
+from danl.methods.ending import margins_of, only_rounding, relative, size_of
 from danl.methods.masking import masked_tasks
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Algorithm1:
         if len(answers) < setup.n_workers:  # the memory needs a first fragment of everyone
             return too_few(state, replies, everyone=True)
         mu = setup.floor(self.options.mu)
-        curvature = project(mean_hessian(replies, setup.weights, setup.n_features), mu)
+        curvature = project(mean_hessian(replies, setup.weights, setup.n_features), mu, setup.strong_convexity)
         fragments = gradients_of(answers)
         memory = Memory.fresh(fragments, state.w, setup.regions.n_regions, stamp=state.round)
         gradient = mean_gradient(answers, setup.weights, setup.n_features)
@@ -121,11 +121,12 @@ class Algorithm1:
         exact: bool,
     ) -> tuple[Algorithm1State, Info]:
         """Line 7 or 20, unless the workers have just shown that w is good enough."""
-        loss = reported_size(replies, setup.weights)
-        state = replace(state, round=state.round + 1, largest=max(state.largest, loss))
+        loss, margins = reported_size(replies, setup.weights), margins_of(curvature, state.w)
+        state = replace(state, round=state.round + 1, largest=max(state.largest, loss, margins))
         step, size = curvature.solve(gradient), size_of(loss, state.largest)
-        decrement = relative(float(gradient @ step) + curvature.hidden(gradient, size), size)
+        squared = float(gradient @ step) + curvature.hidden(gradient, size)
+        decrement = relative(squared, size)
         info = Info(decrement, estimated=not exact)
-        if exact and decrement <= setup.tol:
+        if exact and (decrement <= setup.tol or only_rounding(squared, margins)):
             return replace(state, status="converged"), info
         return replace(state, w=state.w - step), info

@@ -10,12 +10,12 @@ be stopped after any exchange and taken up again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from danl.core.messages import Array, Exchange, Replies, Task
+from danl.core.messages import Array, Exchange, Mask, Replies, Task
 from danl.core.stack import Tasks
 from danl.evolve import evolve
 from danl.policies.base import PlannedPolicy, Setting, WorkerPolicy
@@ -37,6 +37,7 @@ class Setup:
     seed: int
     tol: float
     strong: bool = True  # whether the penalty is on all of w: it is not on an intercept
+    free: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))  # (d,): which numbers have none
 
     @property
     def penalised(self) -> bool:

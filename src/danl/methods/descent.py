@@ -5,7 +5,7 @@
     newton-zero       metric = [Pi]_mu, the projected Hessian at w0      first exchange: Hessians
     newton-undamped   metric = [Hess f(w)]_mu                            every exchange: Hessians
     gd                metric = L I, L = sum_i weight_i L_i               first exchange: smoothness constants
-                      metric = I / learning_rate                         no such exchange
+                      metric = I / learning_rate                         the same, for the columns' mean squares
 
 Newton Zero is what Algorithm 1 is with full masks; undamped Newton is the paper's benchmark for F* and can diverge.
 """
@@ -27,23 +27,25 @@ from danl.core.messages import (
     HessianTask,
     Replies,
 )
+from danl.core.structured import Diagonal
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_learning_rate, check_mu
-from danl.methods.ending import Remark, relative, size_of, verdict
-from danl.methods.smoothness import ask_smoothness, learning_rate_from
+from danl.methods.ending import Origin, Remark, margins_of, only_rounding, relative, size_of, verdict
+from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
 from danl.regions import Regions
 
 
 @dataclass(frozen=True)
 class DescentState:
-    """w and the metric: a Curvature, or a learning rate; None before the first exchange."""
+    """w and the metric, None before the first exchange: a Curvature, or for gradient descent a Diagonal."""
 
     w: Array
     status: Status | None = None
-    metric: Curvature | float | None = None
+    metric: Curvature | Diagonal | None = None
+    learning_rate: float | None = None  # of gradient descent
     largest: float = 0.0  # of the losses told so far
-    start: Curvature | None = None  # the first curvature, where there is no penalty: to see coefficients without end
-    start_loss: float = 0.0
+    origin: Origin | None = None  # where some coefficients have no penalty: to see those that have no end
+    reached: float = np.inf  # the reach of the newest step
     remark: Remark | None = None
 
 
@@ -59,20 +61,22 @@ def descend(
     """One step down the gradient in the state's metric, unless w is good enough already."""
     metric = state.metric
     assert metric is not None
-    loss = reported_size(replies, setup.weights)
-    state = replace(state, largest=max(state.largest, loss))
-    size = size_of(loss, state.largest)
-    if isinstance(metric, float):
-        step, hidden = metric * gradient, 0.0
-    else:
-        step, hidden = metric.solve(gradient), metric.hidden(gradient, size)
-        if state.start is None and not setup.penalised:
-            state = replace(state, start=metric, start_loss=loss)
-    squared = float(gradient @ step)
+    loss, margins = reported_size(replies, setup.weights), margins_of(metric, state.w)
+    state = replace(state, largest=max(state.largest, loss, margins))
+    size, newton = size_of(loss, state.largest), metric.solve(gradient)
+    step = newton if state.learning_rate is None else state.learning_rate * gradient
+    hidden, squared = metric.hidden(gradient, size), float(gradient @ newton)
     info = Info(relative(squared + hidden, size), estimated=not exact)
-    if exact and info.decrement <= setup.tol:
-        status, remark = verdict("converged", state.start, state.start_loss, step, squared, hidden, size)
-        return replace(state, status=status, remark=remark), info
+    if state.learning_rate is None:
+        origin = state.origin or Origin.of(metric, size, setup)
+        reached = np.inf if origin is None else origin.reach(step)
+        state, before = replace(state, origin=origin, reached=reached), state.reached
+    else:
+        before = np.inf
+    if exact and (info.decrement <= setup.tol or only_rounding(squared + hidden, margins)):
+        status, remark = verdict("converged", state.origin, state.w, step, squared, hidden, size, before)
+        if status is not None:
+            return replace(state, status=status, remark=remark), info
     return replace(state, w=state.w - step), info
 
 
@@ -192,7 +196,8 @@ class GradientDescent:
     Parameters
     ----------
     learning_rate : float, optional
-        Default: 1 / L, from one exchange in which every worker sends its smoothness constant (8 bytes).
+        Default: 1 / L. The first exchange asks every worker for its smoothness constant and the mean squares of its
+        columns, by which it is told how far the optimum is.
     batch_size : int, optional
         Rows a worker samples for a gradient. Default: its whole shard.
 
@@ -211,7 +216,7 @@ class GradientDescent:
 
     def begin(self, setup: Setup) -> DescentState:
         rate = self.learning_rate
-        return DescentState(setup.w0, metric=None if rate is None else float(rate))
+        return DescentState(setup.w0, learning_rate=None if rate is None else float(rate))
 
     def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
         if state.metric is None:
@@ -222,8 +227,9 @@ class GradientDescent:
         if not replies.received:
             return too_few(state, replies)
         if state.metric is None:
-            rate = learning_rate_from(replies, setup, method=self.name)
-            return replace(state, metric=rate), Info()
+            rate = state.learning_rate
+            rate = learning_rate_from(replies, setup, method=self.name) if rate is None else rate
+            return replace(state, learning_rate=rate, metric=metric_from(replies, setup, rate)), Info()
         answers = of_kind(replies, GradientReply)
         exact = self.batch_size is None and not replies.failures
         return descend(state, mean_gradient(answers, setup.weights, setup.n_features), replies, setup, exact=exact)

@@ -23,15 +23,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from danl.core.messages import Array
-from danl.core.structured import Curved
+from danl.core.structured import Curved, Diagonal
 from danl.methods.armijo import ROUNDING
-from danl.methods.base import Status
+from danl.methods.base import Setup, Status
 
 TINY = float(np.finfo(float).tiny)
 VANISHED = 1e-4
 """Curvature along a step that is below this share of what it was at the start has vanished."""
 NOT_SMALL = 1e-6
 """A step is not small where its length, in the curvature of the start over the objective there, is above this."""
+SHRINKS = 0.9
+"""Steps that fall at least to this share from one to the next may be on their way to an optimum: one more will tell."""
+GROWS = 1e-3
+"""A coefficient grows without end only where the step is more than this share of it."""
 MOST_NAMED, WORTH_NAMING = 5, 0.1
 """Coefficients that a remark names, and what share of the most growing one's part in the step each must have."""
 
@@ -60,17 +64,26 @@ class Remark:
         return self.text.replace("{names}", ", ".join(name(number) for number in self.coefficients))
 
 
+def margins_of(metric: Curved, w: Array) -> float:
+    """w^T Pi w, about the square of the margins: what losses and gradients are rounded by."""
+    square = float(w @ metric.times(w))
+    return square if math.isfinite(square) else 0.0
+
+
+def only_rounding(squared: float, margins: float) -> bool:
+    """Whether a step, of step^T Pi step = squared, changes the margins by no more than rounding."""
+    return squared <= (4.0 * ROUNDING) ** 2 * margins
+
+
 def size_of(loss: float, largest: float) -> float:
     """The size of the objective; never below the rounding of the largest: a perfect fit has none of its own."""
     return max(abs(loss), ROUNDING * largest, TINY)
 
 
-def relative_decrement(metric: Curved | float | None, gradient: Array, size: float) -> float:
-    """sqrt(gradient^T metric^-1 gradient / size); the metric is a curvature, or a learning rate for its inverse."""
+def relative_decrement(metric: Curved | None, gradient: Array, size: float) -> float:
+    """sqrt(gradient^T metric^-1 gradient / size); nan where nothing is known of the curvature."""
     if metric is None:
-        return math.inf
-    if isinstance(metric, float | int):
-        return relative(metric * float(gradient @ gradient), size)
+        return math.nan
     return relative(float(gradient @ metric.solve(gradient)) + metric.hidden(gradient, size), size)
 
 
@@ -79,34 +92,64 @@ def relative(squared: float, size: float) -> float:
     return math.sqrt(max(squared, 0.0) / max(size, TINY)) if not math.isnan(squared) else math.nan
 
 
-def verdict(
-    status: Status, start: Curved | None, start_size: float, step: Array, squared: float, hidden: float, size: float
-) -> tuple[Status, Remark | None]:
-    """How a run ends that would end with this status, and what to say of it: "converged" only at an optimum.
-
-    `step` is the one that would come next, `squared` its grad^T Pi^-1 grad, `hidden` what the projection hides of that.
-    """
-    growing = without_end(start, start_size, step, squared, size)
-    if growing:
-        return "diverged", Remark(ENDLESS, growing)
-    if status == "converged" and math.isinf(hidden):
-        return "max_rounds", Remark(FLAT)
-    return status, None
-
-
-def without_end(start: Curved | None, start_size: float, step: Array, squared: float, size: float) -> tuple[int, ...]:
-    """The coefficients that grow where the step is not small although the curvature along it has vanished; or none.
+@dataclass(frozen=True)
+class Origin:
+    """The curvature and the objective's size at the start, where some coefficients have no penalty.
 
     Near an optimum steps vanish with the decrement. Where there is none, as with a feature that tells the class of some
     rows alone, or a group without any event, Newton's steps go on at the same length while curvature, gradient and
     decrement fade: the curvature at the start knows how large they are.
     """
-    if start is None or not np.isfinite(step).all():
-        return ()
-    moved = start.times(step)
-    before = float(step @ moved) / max(start_size, TINY)
-    now = squared / max(size, TINY)
-    if not (before > NOT_SMALL**2 and now < VANISHED * before):
-        return ()
-    shares = np.abs(step * moved)
-    return tuple(sorted(int(j) for j in np.argsort(-shares)[:MOST_NAMED] if shares[j] > WORTH_NAMING * shares.max()))
+
+    curvature: Curved
+    size: float
+
+    @classmethod
+    def of(cls, curvature: Curved, size: float, setup: Setup) -> Origin | None:
+        """Of all that has no penalty: everything, the intercepts, or nothing."""
+        if not setup.penalised:
+            return cls(curvature, size)
+        if setup.strong or not setup.free.any():
+            return None
+        free = np.flatnonzero(setup.free)
+        own = curvature.times(np.eye(setup.n_features)[:, free])[free, np.arange(free.size)]
+        diagonal = np.zeros(setup.n_features)
+        diagonal[free] = own
+        return cls(Diagonal(diagonal), size)
+
+    def reach(self, step: Array) -> float:
+        """The square of a step's length."""
+        return float(step @ self.curvature.times(step)) / max(self.size, TINY)
+
+    def growing(self, step: Array) -> tuple[int, ...]:
+        """The coefficients that make up most of it."""
+        shares = np.abs(step * self.curvature.times(step))
+        most = np.argsort(-shares)[:MOST_NAMED]
+        return tuple(sorted(int(j) for j in most if shares[j] > WORTH_NAMING * shares.max()))
+
+
+def verdict(
+    status: Status,
+    origin: Origin | None,
+    w: Array,
+    step: Array,
+    squared: float,
+    hidden: float,
+    size: float,
+    reached: float,
+) -> tuple[Status | None, Remark | None]:
+    """How a run ends that would end with this status, and what to say of it: "converged" only at an optimum.
+
+    `step` is the one that would come next from w, `squared` its grad^T Pi^-1 grad, `hidden` what the projection hides
+    of that, `reached` the reach of the step before it. None: it does not end, one more step will tell.
+    """
+    reach = 0.0 if origin is None or not np.isfinite(step).all() else origin.reach(step)
+    if origin is not None and reach > NOT_SMALL**2 and squared < VANISHED * reach * max(size, TINY):
+        growing = tuple(j for j in origin.growing(step) if abs(step[j]) > GROWS * abs(w[j]))
+        if growing and reach < SHRINKS**2 * reached:
+            return None, None
+        if growing:
+            return "diverged", Remark(ENDLESS, growing)
+    if status == "converged" and math.isinf(hidden):
+        return "max_rounds", Remark(FLAT)
+    return status, None

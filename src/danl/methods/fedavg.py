@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from danl.core.aggregate import mean_model, of_kind, reported_size
 from danl.core.messages import Array, Exchange, LocalStepsTask, ModelReply, Replies
+from danl.core.structured import Diagonal
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_learning_rate, check_whole
 from danl.methods.ending import relative_decrement, size_of
-from danl.methods.smoothness import ask_smoothness, learning_rate_from
+from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,8 @@ class FedAvgState:
     status: Status | None = None
     averages: int = 0
     learning_rate: float | None = None
+    metric: Diagonal | None = None  # what gradients are measured by
     largest: float = 0.0  # of the losses told so far
-
-    @property
-    def metric(self) -> float | None:
-        """What gradients are measured in."""
-        return self.learning_rate
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,8 @@ class FedAvg:
     steps : int
         Local gradient steps per round.
     learning_rate : float, optional
-        Default: 1 / L, from one exchange in which every worker sends its smoothness constant (8 bytes).
+        Default: 1 / L. The first exchange asks every worker for its smoothness constant and the mean squares of its
+        columns, by which it is told how far the optimum is.
     batch_size : int, optional
         Rows of a local step. Default: the whole shard.
 
@@ -72,7 +70,7 @@ class FedAvg:
         return FedAvgState(setup.w0, learning_rate=self.learning_rate)
 
     def plan(self, state: FedAvgState, setup: Setup, turn: Turn) -> Exchange:
-        if state.learning_rate is None:
+        if state.metric is None or state.learning_rate is None:
             return ask_smoothness(setup, turn)
         task = LocalStepsTask(turn.exchange, state.w, self.steps, state.learning_rate, self.batch_size)
         return setup.ask_everyone("local-steps", task)
@@ -80,14 +78,16 @@ class FedAvg:
     def absorb(self, state: FedAvgState, replies: Replies, setup: Setup) -> tuple[FedAvgState, Info]:
         if not replies.received:
             return too_few(state, replies)
-        if state.learning_rate is None:
-            return replace(state, learning_rate=learning_rate_from(replies, setup, method=self.name)), Info()
+        if state.metric is None or state.learning_rate is None:
+            rate = state.learning_rate
+            rate = learning_rate_from(replies, setup, method=self.name) if rate is None else rate
+            return replace(state, learning_rate=rate, metric=metric_from(replies, setup, rate)), Info()
         w = mean_model(of_kind(replies, ModelReply), setup.weights, setup.n_features)
         averages = state.averages + 1
         # The local steps sum to about learning_rate * steps * gradient: an estimate for the stopping rule.
         gradient = (w - state.w) / (state.learning_rate * self.steps)
         loss = reported_size(replies, setup.weights)
         largest = max(state.largest, loss)
-        estimate = relative_decrement(state.learning_rate, gradient, size_of(loss, largest))
+        estimate = relative_decrement(state.metric, gradient, size_of(loss, largest))
         status: Status | None = "max_rounds" if averages == self.rounds else None
         return replace(state, w=w, averages=averages, status=status, largest=largest), Info(estimate, estimated=True)

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from danl.core.aggregate import mean_gradient, mean_hessian, mean_loss, of_kind
-from danl.core.curvature import Curvature, project
+from danl.core.curvature import project
 from danl.core.messages import Array, Exchange, HessianReply, HessianTask, LossReply, LossTask, Replies
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_mu
-from danl.methods.ending import Remark, relative, size_of, verdict
+from danl.methods.ending import Origin, Remark, margins_of, relative, size_of, verdict
 from danl.regions import Regions
 
 
@@ -33,8 +33,8 @@ class NewtonState:
     decrement: float = np.inf  # relative
     hidden: float = 0.0  # what the projection hides of the way to the optimum
     largest: float = 0.0  # the largest |loss| so far
-    start: Curvature | None = None  # the first curvature, where there is no penalty: to see what has no end
-    start_loss: float = 0.0
+    origin: Origin | None = None  # where some coefficients have no penalty: to see those that have no end
+    reached: float = np.inf  # the reach of the newest step
     remark: Remark | None = None
     direction: Array | None = None
     slope: float = 0.0
@@ -54,13 +54,20 @@ class NewtonState:
         """Armijo's rule at the trial model."""
         return self.direction is None or low_enough(self.loss, loss, self.size, self.length * self.slope)
 
-    def ended(self, status: Status) -> NewtonState:
-        """The end of the run; "converged" only where the model is an optimum."""
+    @property
+    def left(self) -> float:
+        """What is left to gain on a quadratic, as far as it is known."""
+        return (0.0 if np.isinf(self.hidden) else self.hidden / 2) - self.slope / 2
+
+    def ended(self, status: Status, reached: float = 0.0) -> NewtonState:
+        """The end of the run, "converged" only where the model is an optimum; as it is where the run is to go on."""
         assert self.direction is not None
-        status, remark = verdict(
-            status, self.start, self.start_loss, self.direction, -self.slope, self.hidden, self.size
+        concluded, remark = verdict(
+            status, self.origin, self.w, self.direction, -self.slope, self.hidden, self.size, reached
         )
-        return replace(self, direction=None, status=status, remark=remark)
+        if concluded is None:
+            return self
+        return replace(self, direction=None, status=concluded, remark=remark)
 
 
 @dataclass(frozen=True)
@@ -118,13 +125,15 @@ class Newton:
             return replace(state, w=state.trial, direction=None, status="diverged"), Info(objective=loss)
         curvature = project(hessian, setup.floor(self.mu), setup.strong_convexity)
         first, direction = state.direction is None and np.isinf(state.loss), -curvature.solve(gradient)
+        largest = max(state.largest, abs(loss), margins_of(curvature, state.trial))
+        origin = Origin.of(curvature, size_of(loss, largest), setup) if first else state.origin
         accepted = NewtonState(
             state.trial,
             loss=loss,
-            hidden=curvature.hidden(gradient, abs(loss)),
-            largest=max(state.largest, abs(loss)),
-            start=(None if setup.penalised else curvature) if first else state.start,
-            start_loss=abs(loss) if first else state.start_loss,
+            hidden=curvature.hidden(gradient, size_of(loss, largest)),
+            largest=largest,
+            origin=origin,
+            reached=np.inf if origin is None else origin.reach(direction),
             direction=direction,
             slope=float(gradient @ direction),
         )
@@ -132,10 +141,9 @@ class Newton:
         accepted = replace(accepted, decrement=decrement)
         info = Info(decrement, objective=loss, exact_norm=norm)
         # Or there is no decrease left that a double could show.
-        if decrement <= setup.tol or (
-            at_rounding(-accepted.slope / 2, accepted.size) and decrement >= state.decrement / 2
-        ):
-            return accepted.ended("converged"), info
+        stalled = at_rounding(accepted.left, accepted.size) and decrement >= state.decrement / 2
+        if decrement <= setup.tol or stalled:
+            return accepted.ended("converged", state.reached), info
         return accepted, info
 
 
@@ -143,5 +151,5 @@ def refuse(state: NewtonState) -> tuple[NewtonState, Info]:
     """A shorter step; the end where no length shows a decrease."""
     info = Info(refused=True)
     if at_rounding(-state.length * state.slope, state.size):
-        return state.ended(given_up(-state.slope / 2, state.size)), info
+        return state.ended(given_up(state.left, state.size)), info
     return replace(state, length=shorter(state.length), searching=True), info

@@ -50,7 +50,7 @@ from danl.evolve import evolve
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.curvature_task import whole_hessian_task, widened
-from danl.methods.ending import relative
+from danl.methods.ending import Origin, relative
 from danl.methods.masking import masked_tasks
 from danl.methods.safeguarded_state import (
     Gathered,
@@ -69,6 +69,8 @@ from danl.methods.safeguarded_state import (
     shares_of,
     told,
     with_anchor,
+    with_reach,
+    with_size,
 )
 
 if TYPE_CHECKING:
@@ -213,8 +215,8 @@ class Safeguarded:
             curvature = known.curvature
         if known is None:
             scale = scale_of(losses, state)
-            start = None if setup.penalised else curvature
-            known = Known(curvature, memory, trial, losses, scale, largest=scale, start=start, start_scale=scale)
+            known = with_size(Known(curvature, memory, trial, losses, scale, largest=scale), trial)
+            known = evolve(known, origin=Origin.of(curvature, known.scale, setup))
         else:
             known = with_anchor(evolve(known, curvature=curvature, memory=memory), trial, losses, state)
         return self._next(state, known, memory.mean_all(state.weights), setup, exact=True, newton=newton)
@@ -295,7 +297,7 @@ class Safeguarded:
             return exchange_hessians(evolve(state, hessian_batch=None))
         step = state.step
         if at_rounding(-step.length * step.slope, known.scale):
-            return ended(state, given_up(step.decrement, known.scale), known, step)
+            return ended(state, given_up(step.left, known.scale), known, step)
         return ask_at(evolve(state, ask="loss"), evolve(step, length=shorter(step.length)))
 
     def _refuse_noise(
@@ -328,14 +330,12 @@ class Safeguarded:
     ) -> SafeguardedState:
         """Line 20's step from the new model, the end of the run, or what to ask about the model it leads to."""
         state = self._with_secant(state, gradient, exact=exact)
-        solve = known.curvature.solve
+        known, solve = with_size(known, state.base) if exact else known, known.curvature.solve
         direction = -(solve(gradient) if state.secant is None else state.secant.solve(solve, gradient))
         length = 1.0 if state.noise is None or state.fresh else state.noise.length
         step = Step(direction, float(gradient @ direction), length, known.curvature.hidden(gradient, known.scale))
-        decrement, nothing_left = (
-            relative(step.hidden - step.slope, known.scale),
-            at_rounding(step.decrement, known.scale),
-        )
+        decrement = relative(step.hidden - step.slope, known.scale)
+        nothing_left = at_rounding(step.left, known.scale)
         newest = (*state.decrements, step.decrement)[-self.options.window - 1 :]
         state = evolve(
             state, known=known, since_hessian=state.since_hessian + 1, decrements=newest, decrement=decrement
@@ -343,10 +343,14 @@ class Safeguarded:
         stalled = exact and nothing_left and decrement >= state.exact_decrement / 2
         if exact:
             state = evolve(state, exact_norm=float(np.linalg.norm(gradient)), exact_decrement=decrement)
-        if exact and decrement <= setup.tol:
-            return ended(state, "converged", known, step)
-        if stalled and newton:  # at rounding level, where not even a Newton step makes the gradient smaller
-            return ended(state, "converged", known, step)
+        # At the tolerance; or at rounding level, where not even a Newton step makes the gradient smaller.
+        done = exact and (decrement <= setup.tol or (stalled and newton))
+        if done:
+            state = ended(state, "converged", known, step, state.reached)
+        if exact:
+            state = with_reach(state, known, step)
+        if done:
+            return state if state.status is not None else ask_at(evolve(state, ask="hessian"), step)
         if state.fresh and state.noise is not None:
             state = evolve(state, noise=self._noise_after(state.noise, step.decrement))
         settled = decrement <= setup.tol or nothing_left

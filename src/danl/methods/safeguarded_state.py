@@ -26,7 +26,7 @@ from danl.core.structured import Curved
 from danl.evolve import evolve
 from danl.methods.base import Status
 from danl.methods.curvature_task import curvature_sum
-from danl.methods.ending import Remark, size_of, verdict
+from danl.methods.ending import Origin, Remark, margins_of, size_of, verdict
 from danl.regions import IntArray
 
 Ask = Literal["hessian", "gradient", "full", "loss"]
@@ -82,8 +82,7 @@ class Known:
     anchor_losses: Array  # (N,), nan for workers that were not members then
     scale: float  # sum_i weight_i |F_i| there: what losses are rounded relative to
     largest: float = 0.0  # the largest of these so far
-    start: Curved | None = None  # the first curvature, where there is no penalty: to see coefficients that have no end
-    start_scale: float = 0.0  # the scale there
+    origin: Origin | None = None  # where some coefficients have no penalty: to see those that have no end
 
 
 @dataclass(frozen=True)
@@ -99,6 +98,11 @@ class Step:
     def decrement(self) -> float:
         """What the full step would gain on a quadratic: (1/2) grad^T [Pi]_mu^-1 grad."""
         return -self.slope / 2
+
+    @property
+    def left(self) -> float:
+        """What is left to gain on a quadratic, as far as it is known."""
+        return self.decrement if np.isinf(self.hidden) else self.decrement + self.hidden / 2
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,7 @@ class SafeguardedState:
     exact_norm: float = np.inf  # of the last gradient everyone sent in full
     exact_decrement: float = np.inf  # relative, of the same
     decrement: float = np.nan  # relative, the newest, from whatever gradient there was
+    reached: float = np.inf  # the reach of the newest step from everyone's whole gradient
     remark: Remark | None = None  # what the end of the run says of the model
     refused: int = 0  # steps from the memory that were refused since one was taken
     detour: int = 0  # Newton steps to take before masked rounds are tried again
@@ -243,12 +248,23 @@ def with_anchor(known: Known, model: Array, losses: Array, state: SafeguardedSta
     return evolve(known, anchor=model, anchor_losses=losses, scale=size_of(scale, largest), largest=largest)
 
 
-def ended(state: SafeguardedState, status: Status, known: Known, step: Step) -> SafeguardedState:
-    """The end of the run; "converged" only where the model is an optimum."""
-    status, remark = verdict(
-        status, known.start, known.start_scale, step.direction, -step.slope, step.hidden, known.scale
+def ended(state: SafeguardedState, status: Status, known: Known, step: Step, reached: float = 0.0) -> SafeguardedState:
+    """The end of the run, "converged" only where the model is an optimum; without a status where it is to go on."""
+    concluded, remark = verdict(
+        status, known.origin, state.base, step.direction, -step.slope, step.hidden, known.scale, reached
     )
-    return evolve(state, status=status, remark=remark)
+    return evolve(state, status=concluded, remark=remark)
+
+
+def with_reach(state: SafeguardedState, known: Known, step: Step) -> SafeguardedState:
+    """The reach of a step from everyone's whole gradient, for the next one."""
+    return state if known.origin is None else evolve(state, reached=known.origin.reach(step.direction))
+
+
+def with_size(known: Known, model: Array) -> Known:
+    """The size of the objective is never below the rounding of the margins: w^T Pi w is about their square."""
+    largest = max(known.largest, margins_of(known.curvature, model))
+    return evolve(known, largest=largest, scale=size_of(known.scale, largest))
 
 
 def told(losses: Array, members: Mask) -> Mask:

@@ -1,11 +1,18 @@
-"""The step of a first-order method, asked from the workers: 1 / L with L = sum_i weight_i L_i."""
+"""The step of a first-order method, asked from the workers: 1 / L with L = sum_i weight_i L_i.
+
+And what its gradients are measured by: with s_j the mean square of column j, the inverse curvature along it is taken to
+be  learning_rate * max(s) / s_j,  so that a column's unit does not matter (`danl.methods.ending`).
+"""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from danl.core.aggregate import of_kind, shares
-from danl.core.messages import Exchange, Replies, SmoothnessReply, SmoothnessTask
+from danl.core.messages import Array, Exchange, Replies, SmoothnessReply, SmoothnessTask
+from danl.core.structured import Diagonal
 from danl.errors import InputError
 from danl.methods.base import Setup, Turn
 
@@ -26,3 +33,12 @@ def learning_rate_from(replies: Replies, setup: Setup, *, method: str) -> float:
             f"give one, for example --method {method}:learning_rate=0.01"
         )
     return 1.0 / smoothness if smoothness > 0 else 1.0
+
+
+def metric_from(replies: Replies, setup: Setup, learning_rate: float) -> Diagonal:
+    """What gradients are measured by; a column without entries counts as the largest."""
+    answers = of_kind(replies, SmoothnessReply)
+    share = shares(setup.weights, answers)
+    squares: Array = np.sum([share[worker] * reply.squares for worker, reply in answers.items()], axis=0)
+    top = float(squares.max(initial=0.0))
+    return Diagonal(np.where(squares > 0, squares / top if top > 0 else 1.0, 1.0) / learning_rate)

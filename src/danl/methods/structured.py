@@ -44,6 +44,8 @@ from danl.methods.safeguarded_state import (
     ended,
     exchange_hessians,
     objective_of,
+    with_reach,
+    with_size,
 )
 
 GROWTH = 1.1
@@ -87,7 +89,8 @@ class Structured(Safeguarded):
             return None
         options, sketch = self.options, _sketch_number(state, setup)
         mu = setup.floor(options.mu, weights)
-        made = build(options.structure, numbers, setup.regions, mu, sketch, options.hessian_dtype)
+        least = setup.strong_convexity_of(weights)
+        made = build(options.structure, numbers, setup.regions, mu, sketch, options.hessian_dtype, least)
         if state.known is None:
             return QuasiNewton.start(made, setup.n_features)
         return replace(_bent(state.known), initial=made)
@@ -107,7 +110,7 @@ class Structured(Safeguarded):
             return exchange_hessians(replace(state, hessian_batch=None))
         if at_rounding(-step.length * step.slope, known.scale):
             if not len(bent.steps):
-                return ended(state, given_up(step.decrement, known.scale), known, step)
+                return ended(state, given_up(step.left, known.scale), known, step)
             plain = QuasiNewton.start(bent.initial, step.direction.size)  # the pairs may be what rounding has spoilt
             return ask_gradients(replace(state, known=replace(known, curvature=plain), pace=replace(pace, seen=None)))
         length = _lowest(state, losses, step)
@@ -131,7 +134,7 @@ class Structured(Safeguarded):
         if state.step is not None:
             pace = replace(pace, length=min(1.0, GROWTH * pace.length))
         if exact:
-            known, pace = self._learnt(state, known, pace, gradient)
+            known, pace = self._learnt(state, with_size(known, state.base), pace, gradient)
             norm = float(np.linalg.norm(gradient))
             state = replace(state, exact_norm=norm, detour=max(state.detour - 1, 0))
         direction = -known.curvature.solve(gradient)
@@ -147,9 +150,14 @@ class Structured(Safeguarded):
         objective = objective_of(state) if state.at_anchor else np.nan
         pace = replace(pace, stretch=Stretch(objective) if exact else pace.stretch.after(objective))
         state = replace(state, pace=pace, decrement=decrement)
-        nothing_left = at_rounding(step.decrement, known.scale)
-        if exact and (decrement <= setup.tol or (nothing_left and pace.idle >= IDLE)):
-            return ended(state, "converged", known, step)
+        nothing_left = at_rounding(step.left, known.scale)
+        done = exact and (decrement <= setup.tol or (nothing_left and pace.idle >= IDLE))
+        if done:
+            state = ended(state, "converged", known, step, state.reached)
+        if exact:
+            state = with_reach(state, known, step)
+        if done:
+            return state if state.status is not None else ask_at(replace(state, ask="full"), step)
         if exact and state.noise is not None:
             state = replace(state, noise=self._noise_after(state.noise, step.decrement))
         return ask_at(self._question(state, known, step, setup, settled=decrement <= setup.tol or nothing_left), step)
