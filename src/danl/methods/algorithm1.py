@@ -127,6 +127,6 @@ class Algorithm1:
         squared = float(gradient @ step) + curvature.hidden(gradient, size)
         decrement = relative(squared, size)
         info = Info(decrement, estimated=not exact)
-        if exact and (decrement <= setup.tol or only_rounding(squared, margins)):
+        if exact and (decrement <= setup.tol or only_rounding(squared, margins, setup.tol)):
             return replace(state, status="converged"), info
         return replace(state, w=state.w - step), info

@@ -5,7 +5,7 @@
     newton-zero       metric = [Pi]_mu, the projected Hessian at w0      first exchange: Hessians
     newton-undamped   metric = [Hess f(w)]_mu                            every exchange: Hessians
     gd                metric = L I, L = sum_i weight_i L_i               first exchange: smoothness constants
-                      metric = I / learning_rate                         the same, for the columns' mean squares
+                      metric = I / learning_rate                         no such exchange, but for the end
 
 Newton Zero is what Algorithm 1 is with full masks; undamped Newton is the paper's benchmark for F* and can diverge.
 """
@@ -13,6 +13,7 @@ Newton Zero is what Algorithm 1 is with full masks; undamped Newton is the paper
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class DescentState:
     status: Status | None = None
     metric: Curvature | Diagonal | None = None
     learning_rate: float | None = None  # of gradient descent
+    squares: Literal["unknown", "asked", "known"] = "known"  # of the columns, for the metric of gradient descent
     largest: float = 0.0  # of the losses told so far
     origin: Origin | None = None  # where some coefficients have no penalty: to see those that have no end
     reached: float = np.inf  # the reach of the newest step
@@ -73,7 +75,7 @@ def descend(
         state, before = replace(state, origin=origin, reached=reached), state.reached
     else:
         before = np.inf
-    if exact and (info.decrement <= setup.tol or only_rounding(squared + hidden, margins)):
+    if exact and (info.decrement <= setup.tol or only_rounding(squared + hidden, margins, setup.tol)):
         status, remark = verdict("converged", state.origin, state.w, step, squared, hidden, size, before)
         if status is not None:
             return replace(state, status=status, remark=remark), info
@@ -196,8 +198,8 @@ class GradientDescent:
     Parameters
     ----------
     learning_rate : float, optional
-        Default: 1 / L. The first exchange asks every worker for its smoothness constant and the mean squares of its
-        columns, by which it is told how far the optimum is.
+        Default: 1 / L. The first exchange asks every worker for its smoothness constant, and for the mean squares of
+        its columns, by which it is told how far the optimum is; with a learning rate, an exchange before the end does.
     batch_size : int, optional
         Rows a worker samples for a gradient. Default: its whole shard.
 
@@ -216,20 +218,28 @@ class GradientDescent:
 
     def begin(self, setup: Setup) -> DescentState:
         rate = self.learning_rate
-        return DescentState(setup.w0, learning_rate=None if rate is None else float(rate))
+        if rate is None:
+            return DescentState(setup.w0, squares="asked")
+        alike = Diagonal(np.full(setup.n_features, 1.0 / rate))  # until it matters how large the columns are
+        return DescentState(setup.w0, metric=alike, learning_rate=float(rate), squares="unknown")
 
     def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
-        if state.metric is None:
+        if state.squares == "asked":
             return ask_smoothness(setup, turn)
         return gradient_exchange(state, setup, turn, self.batch_size)
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
         if not replies.received:
             return too_few(state, replies)
-        if state.metric is None:
+        if state.squares == "asked":
             rate = state.learning_rate
             rate = learning_rate_from(replies, setup, method=self.name) if rate is None else rate
-            return replace(state, learning_rate=rate, metric=metric_from(replies, setup, rate)), Info()
+            metric = metric_from(replies, setup, rate)
+            return replace(state, learning_rate=rate, metric=metric, squares="known"), Info()
         answers = of_kind(replies, GradientReply)
         exact = self.batch_size is None and not replies.failures
-        return descend(state, mean_gradient(answers, setup.weights, setup.n_features), replies, setup, exact=exact)
+        gradient = mean_gradient(answers, setup.weights, setup.n_features)
+        after, info = descend(state, gradient, replies, setup, exact=exact)
+        if state.squares == "unknown" and info.decrement <= setup.tol:  # as if all columns were alike: are they?
+            return replace(state, squares="asked"), replace(info, decrement=np.nan)
+        return after, info

@@ -70,9 +70,9 @@ def margins_of(metric: Curved, w: Array) -> float:
     return square if math.isfinite(square) else 0.0
 
 
-def only_rounding(squared: float, margins: float) -> bool:
-    """Whether a step, of step^T Pi step = squared, changes the margins by no more than rounding."""
-    return squared <= (4.0 * ROUNDING) ** 2 * margins
+def only_rounding(squared: float, margins: float, tol: float) -> bool:
+    """Whether a step, of step^T Pi step = squared, changes the margins by no more than rounding; tol=0 goes on."""
+    return tol > 0 and squared <= (4.0 * ROUNDING) ** 2 * margins
 
 
 def size_of(loss: float, largest: float) -> float:

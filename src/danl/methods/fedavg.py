@@ -16,7 +16,7 @@ from danl.core.messages import Array, Exchange, LocalStepsTask, ModelReply, Repl
 from danl.core.structured import Diagonal
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_learning_rate, check_whole
-from danl.methods.ending import relative_decrement, size_of
+from danl.methods.ending import relative, relative_decrement, size_of
 from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
 
 
@@ -28,7 +28,8 @@ class FedAvgState:
     status: Status | None = None
     averages: int = 0
     learning_rate: float | None = None
-    metric: Diagonal | None = None  # what gradients are measured by
+    metric: Diagonal | None = None  # what gradients are measured by; None where a learning rate was given
+    asked: bool = False  # whether it is asked for
     largest: float = 0.0  # of the losses told so far
 
 
@@ -43,8 +44,8 @@ class FedAvg:
     steps : int
         Local gradient steps per round.
     learning_rate : float, optional
-        Default: 1 / L. The first exchange asks every worker for its smoothness constant and the mean squares of its
-        columns, by which it is told how far the optimum is.
+        Default: 1 / L. The first exchange asks every worker for its smoothness constant, and for the mean squares of
+        its columns, by which it is told how far the optimum is; with a learning rate, an exchange before the end does.
     batch_size : int, optional
         Rows of a local step. Default: the whole shard.
 
@@ -67,27 +68,33 @@ class FedAvg:
         return "fedavg"
 
     def begin(self, setup: Setup) -> FedAvgState:
-        return FedAvgState(setup.w0, learning_rate=self.learning_rate)
+        return FedAvgState(setup.w0, learning_rate=self.learning_rate, asked=self.learning_rate is None)
 
     def plan(self, state: FedAvgState, setup: Setup, turn: Turn) -> Exchange:
-        if state.metric is None or state.learning_rate is None:
+        if state.asked:
             return ask_smoothness(setup, turn)
+        assert state.learning_rate is not None
         task = LocalStepsTask(turn.exchange, state.w, self.steps, state.learning_rate, self.batch_size)
         return setup.ask_everyone("local-steps", task)
 
     def absorb(self, state: FedAvgState, replies: Replies, setup: Setup) -> tuple[FedAvgState, Info]:
         if not replies.received:
             return too_few(state, replies)
-        if state.metric is None or state.learning_rate is None:
-            rate = state.learning_rate
+        rate = state.learning_rate
+        if state.asked:
             rate = learning_rate_from(replies, setup, method=self.name) if rate is None else rate
-            return replace(state, learning_rate=rate, metric=metric_from(replies, setup, rate)), Info()
+            return replace(state, learning_rate=rate, metric=metric_from(replies, setup, rate), asked=False), Info()
+        assert rate is not None
         w = mean_model(of_kind(replies, ModelReply), setup.weights, setup.n_features)
         averages = state.averages + 1
         # The local steps sum to about learning_rate * steps * gradient: an estimate for the stopping rule.
-        gradient = (w - state.w) / (state.learning_rate * self.steps)
+        gradient = (w - state.w) / (rate * self.steps)
         loss = reported_size(replies, setup.weights)
         largest = max(state.largest, loss)
-        estimate = relative_decrement(state.metric, gradient, size_of(loss, largest))
+        size = size_of(loss, largest)
+        estimate = relative_decrement(state.metric, gradient, size)
+        # As if all columns were alike it would be enough: are they?
+        ask = state.metric is None and relative(rate * float(gradient @ gradient), size) <= setup.tol
         status: Status | None = "max_rounds" if averages == self.rounds else None
-        return replace(state, w=w, averages=averages, status=status, largest=largest), Info(estimate, estimated=True)
+        state = replace(state, w=w, averages=averages, status=status, largest=largest, asked=ask)
+        return state, Info(estimate, estimated=True)
