@@ -47,9 +47,9 @@ LIMITS = (
     """**In process.** Nothing crosses a network in the speed, rounds and growth parts: they show what the computation
     and the bookkeeping cost. What a network would cost is simulated in the network part, from bytes and exchanges that
     are real and speeds that are made up; workers there share no link, and the server's own link has no limit.""",
-    """**Peers know the answer.** Each peer's tolerance is the loosest of the grid that reaches the norm, found
-    beforehand. That is more than a user would know, and it favours the peers; the grid makes some of them go further
-    than needed.""",
+    """**Everyone knows the answer.** Each tolerance, danl's as well, is the loosest of the grid that reaches the norm,
+    found beforehand. That is more than a user would know; the grid makes some go further than needed. What danl takes
+    with `tol=1e-9`, which asks for more than that norm, is the line `danl, tol 1e-9`.""",
     """**What is on the clock.** scikit-learn and glum check their input and prepare it inside `fit`. danl's shards are
     made and its data is checked before its clock starts, as a worker has its rows before a run; what `danl.solve`
     prepares of them is on the clock.""",
