@@ -158,5 +158,5 @@ def test_rows_that_take_too_long():
             time.sleep(1)
 
     problem = danl.RemoteProblem([danl.ShardReference(load=never)])
-    with pytest.raises(InputError, match=r"start_timeout=0.2: workers 0 \(no reply within 0.2 s\) were not ready by then"):
+    with pytest.raises(InputError, match=r"start_timeout=0.2: workers 0 \(no reply within 0.2 s\) were not ready"):
         danl.solve(problem, engine=Ray(start_timeout=0.2))
