@@ -15,6 +15,8 @@ from danl.methods import PRESETS
 from danl.objectives import LOSS_NAMES, LOSSES, Multinomial, make_loss, outputs_of, target_of
 from danl.policies import Custom, Profile, ResourceAware, Schedule
 
+pytestmark = pytest.mark.slow
+
 CLASSES = 3
 
 

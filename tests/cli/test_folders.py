@@ -11,6 +11,8 @@ from tests.cli.shell import contents, run, run_process
 from tests.mounts import run_on
 from tests.test_folder import holder
 
+pytestmark = pytest.mark.slow
+
 FIT = ("fit", "a1a", "--policy", "coverage:psi=3", "--alpha", "1e-3", "--quiet")
 COMPARE = ("compare", "a1a", "--methods", "danl,newton", "--alpha", "1e-3", "--no-reference", "--quiet")
 

@@ -16,6 +16,8 @@ from danl.engines import Local
 from danl.kernels import Sandwich, Segments, blocked, scipy_sandwich
 from danl.regions import Regions
 
+pytestmark = pytest.mark.slow
+
 POLICIES = ["full", "coverage:psi=2,gamma=3", "subset:S=1", "random:keep=0.5", "magnitude:keep=0.5"]
 METHODS = ["danl", "danl-masked", "danl-paper", "newton", "newton-zero", "gd", "danl:batch_size=8"]
 SAME = ("kind", "coverage", "bytes_up", "bytes_down", "active", "min_coverage", "max_staleness", "min_trained")

@@ -19,6 +19,8 @@ from tests.estimators.data import (
     weights,
 )
 
+pytestmark = pytest.mark.slow
+
 CLASS_WEIGHTS = {"none": None, "dict": {0: 0.4, 1: 2.5, 2: 1.3}, "balanced": "balanced"}
 
 

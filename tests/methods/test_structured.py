@@ -21,6 +21,8 @@ from tests.problems import random_problem, random_shards
 from tests.test_checkpoint import StopError, rows, until
 from tests.tools import iterates
 
+pytestmark = pytest.mark.slow
+
 CURVATURES = ("block", "lowrank:2", "diag")
 MASKS = ("full", "coverage:psi=1", "subset:S=1", "random:keep=0.3", "magnitude:keep=0.4")
 

@@ -17,6 +17,8 @@ from danl.reproduce.sources import code_digest
 from danl.reproduce.store import Store
 from tests.reproduce.test_curves import OPTIMUM, fill, write_run
 
+pytestmark = pytest.mark.slow
+
 PLAN = Plan(data=("a1a",), n_seeds=2, penalties=(PAPER,))
 VIEW = View("fig1", ("danl",), (PAPER,))
 

@@ -9,6 +9,8 @@ import pytest
 from danl.reproduce import sources as module
 from danl.reproduce.sources import EXECUTES, code_digest, sources
 
+pytestmark = pytest.mark.slow
+
 RUNS = """
 import json, sys
 from danl.reproduce.execute import execute
