@@ -36,6 +36,8 @@ from danl.errors import DanlWarning, InputError
 from danl.methods import PRESETS
 from tests.problems import random_problem
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {"regions": 3, "policy": "coverage:psi=2", "max_rounds": 25, "tol": 1e-11, "seed": 3}
 
 

@@ -19,6 +19,8 @@ from danl.cli.display import LiveRun, console
 from danl.data.registry import REGISTRY
 from tests.cli.shell import LISTENING, TIMEOUT, contents, run, run_process
 
+pytestmark = pytest.mark.slow
+
 KEYS = {
     "status",
     "rounds",
