@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from danl.figures import COLOURS, MARKERS, STYLES
+from danl.plots.figures import COLOURS, MARKERS, STYLES
 
 DPI = 110
 

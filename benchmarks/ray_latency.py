@@ -25,10 +25,10 @@ import time
 import numpy as np
 
 import danl
-from danl.core.border import Border
-from danl.core.messages import Exchange, GradientTask, HessianTask, pack, packed_size
 from danl.engines import Ray
-from danl.regions import Regions
+from danl.objective.regions import Regions
+from danl.protocol.messages import Exchange, GradientTask, HessianTask, pack, packed_size
+from danl.protocol.validation import Border
 
 WORKERS = 10
 BAR = 1.3

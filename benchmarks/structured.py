@@ -16,7 +16,7 @@ from scipy.special import expit
 
 import danl
 from benchmarks.blocks import BLOCKS, made_with, markdown_table
-from danl.result import Reference
+from danl.run.result import Reference
 
 GAP = 1e-8
 DATA = ("a1a", "a2a", "a3a", "phishing", "a9a", "w8a")

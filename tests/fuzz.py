@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 
 import danl
-from danl.appended import Appended, LostError
-from danl.checkpoint import UnreadableError, line_of, packed, rows_and_failures, unpacked
-from danl.core.border import Border
-from danl.core.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, Replies
-from danl.core.wire import WireError, decode, encode, most_bytes
-from danl.core.worker import Worker
-from danl.problem import Problem
-from danl.regions import Regions
+from danl.objective.problem import Problem
+from danl.objective.regions import Regions
+from danl.protocol.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, Replies
+from danl.protocol.validation import Border
+from danl.protocol.wire import WireError, decode, encode, most_bytes
+from danl.run.checkpoint import UnreadableError, line_of, packed, rows_and_failures, unpacked
+from danl.storage.appended import Appended, LostError
+from danl.worker.worker import Worker
 from tests.problems import random_shards
 
 D, Q = 7, 3

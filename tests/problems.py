@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from danl.data import Shard
-from danl.problem import Problem
+from danl.objective.problem import Problem
 
 
 def random_shards(seed=0, sizes=(9, 14, 5, 12), d=7, *, as_sparse=False, weighted=False, targets="binary"):

@@ -10,13 +10,13 @@ from rich.console import Console
 
 from danl.cli.chart import Course, curve
 from danl.cli.display import LiveRun, comparison_table
-from danl.figures import draw_progress
 from danl.floor import FLOOR, floored, gap_told, is_rounding
-from danl.history import History
+from danl.plots.figures import draw_progress
 from danl.report.findings import ending
 from danl.report.payload import payload_of
 from danl.reproduce.drawing import _drawn
 from danl.reproduce.tables import shown_gap
+from danl.run.history import History
 from tests.report.made import row, run_of
 
 ZEROS = (0.0, -5.6e-17, 5.6e-17, 1.1e-16, FLOOR, -2.2e-16)

@@ -7,7 +7,7 @@ import pytest
 
 import danl
 from danl.methods import DANL
-from danl.objectives import LOSSES
+from danl.objective.losses import LOSSES
 from danl.theory import Constants
 from tests.problems import random_problem
 

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import danl
 from danl.methods.ending import FLAT, NO_OPTIMUM
-from danl.problem import Problem
+from danl.objective.problem import Problem
 
 METHODS = ("danl", "danl-secant", "newton", "danl:curvature=lowrank:2")
 LOSSES = ("logistic", "squared", "poisson")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import danl
-from danl import loop
-from danl.core.messages import Failure, Replies
 from danl.engines import Local
+from danl.protocol.messages import Failure, Replies
+from danl.run import loop
 
 
 def iterates(problem, method, *, w0=None, **arguments):

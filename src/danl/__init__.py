@@ -21,56 +21,65 @@ from typing import TYPE_CHECKING, Any
 from danl._version import __version__
 
 if TYPE_CHECKING:
-    from danl import callbacks, engines, flower, gallery, layout, methods, objectives, policies, report, solver
-    from danl.callbacks.base import STOP
-    from danl.checkpoint import Checkpoints
-    from danl.core.border import Guards
+    from danl import callbacks, engines, methods, policies, report
+    from danl import federation as flower
     from danl.data import Dataset, Shard, load_dataset, partition
     from danl.data.reference import ShardReference
     from danl.errors import DanlWarning, InputError
     from danl.estimators import DANLClassifier, DANLRegressor
-    from danl.figures import plot_histories
-    from danl.history import History, Row
+    from danl.objective import layout
+    from danl.objective import losses as objectives
+    from danl.objective.problem import Problem, RemoteProblem
+    from danl.objective.regions import Regions
+    from danl.plots import gallery
+    from danl.plots.figures import plot_histories
     from danl.policies import Profile
-    from danl.problem import Problem, RemoteProblem
-    from danl.regions import Regions
-    from danl.result import Reference, Result
-    from danl.solver import reference_optimum, solve
+    from danl.protocol.validation import Guards
+    from danl.run.callback import STOP
+    from danl.run.checkpoint import Checkpoints
+    from danl.run.history import History, Row
+    from danl.run.result import Reference, Result
+    from danl.run.solver import observed_information, reference_optimum, solve
+    from danl.run.trace import Trace
     from danl.theory import Certificate, certify
-    from danl.trace import Trace
 
 _HOMES = {
     "Certificate": "danl.theory",
-    "Checkpoints": "danl.checkpoint",
+    "Checkpoints": "danl.run.checkpoint",
     "DanlWarning": "danl.errors",
-    "Guards": "danl.core.border",
-    "RemoteProblem": "danl.problem",
+    "Guards": "danl.protocol.validation",
+    "RemoteProblem": "danl.objective.problem",
     "ShardReference": "danl.data.reference",
     "DANLClassifier": "danl.estimators",
     "DANLRegressor": "danl.estimators",
     "Dataset": "danl.data",
-    "History": "danl.history",
+    "History": "danl.run.history",
     "InputError": "danl.errors",
-    "Problem": "danl.problem",
+    "Problem": "danl.objective.problem",
     "Profile": "danl.policies",
-    "Reference": "danl.result",
-    "Regions": "danl.regions",
-    "Result": "danl.result",
-    "Row": "danl.history",
-    "STOP": "danl.callbacks.base",
+    "Reference": "danl.run.result",
+    "Regions": "danl.objective.regions",
+    "Result": "danl.run.result",
+    "Row": "danl.run.history",
+    "STOP": "danl.run.callback",
     "Shard": "danl.data",
-    "Trace": "danl.trace",
+    "Trace": "danl.run.trace",
     "certify": "danl.theory",
     "load_dataset": "danl.data",
     "partition": "danl.data",
-    "plot_histories": "danl.figures",
-    "reference_optimum": "danl.solver",
-    "solve": "danl.solver",
+    "plot_histories": "danl.plots.figures",
+    "observed_information": "danl.run.solver",
+    "reference_optimum": "danl.run.solver",
+    "solve": "danl.run.solver",
 }
-_MODULES = (
-    *("callbacks", "engines", "flower", "gallery", "layout"),
-    *("methods", "objectives", "policies", "report", "solver"),
-)
+_MODULES = {
+    **{name: f"danl.{name}" for name in ("callbacks", "engines", "methods", "policies", "report")},
+    "flower": "danl.federation",
+    "gallery": "danl.plots.gallery",
+    "layout": "danl.objective.layout",
+    "objectives": "danl.objective.losses",
+    "solver": "danl.run.solver",
+}
 
 __all__ = [
     "STOP",
@@ -103,19 +112,19 @@ __all__ = [
     "load_dataset",
     "methods",
     "objectives",
+    "observed_information",
     "partition",
     "plot_histories",
     "policies",
     "reference_optimum",
     "report",
     "solve",
-    "solver",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"danl.{name}")
+        return importlib.import_module(_MODULES[name])
     if name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value  # next time without this detour

@@ -6,6 +6,8 @@ next. Not converging is a status of the result, never an exception.
 
 from __future__ import annotations
 
+import warnings
+
 
 class InputError(ValueError):
     """Something the caller gave is wrong; the message says what, what is allowed and what to do.
@@ -29,3 +31,8 @@ def bad_argument(name: str, value: object, allowed: str, next_step: str = "", *,
     """
     rule = f"must be {allowed}; {next_step}" if next_step else f"must be {allowed}"
     return InputError(f"{name}={value!r}: {rule}", place=f"{name}: {rule}" if of_a_row else None)
+
+
+def warn(message: str) -> None:
+    """Warn the caller of the library: one clear line for what a person would want to know before or after a run."""
+    warnings.warn(message, DanlWarning, stacklevel=4)  # whoever called danl.solve, as near as may be

@@ -31,12 +31,12 @@ from typing import Any
 
 import numpy as np
 
-from danl.core.messages import Array
 from danl.errors import InputError, bad_argument
-from danl.local import LocalObjective
-from danl.problem import Problem
-from danl.result import Reference, Result
-from danl.solver import reference_optimum
+from danl.objective.local import LocalObjective
+from danl.objective.problem import Problem
+from danl.protocol.messages import Array
+from danl.run.result import Reference, Result
+from danl.run.solver import reference_optimum
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 import danl
 from tests.cli.shell import contents, run, run_process
 from tests.mounts import run_on
-from tests.test_folder import holder
+from tests.storage.test_folder import holder
 
 pytestmark = pytest.mark.slow
 

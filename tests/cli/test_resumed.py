@@ -12,7 +12,7 @@ import danl
 from danl.cli.display import LiveRun
 from danl.cli.live import LiveView
 from danl.report.live import LivePage
-from danl.words import human_bytes
+from danl.wording import human_bytes
 from tests.cli.shell import run
 from tests.problems import random_problem
 

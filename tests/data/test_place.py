@@ -4,10 +4,10 @@ import pytest
 from tests.sites import MALFORMED, TOKEN, Malformed, chain, leaks, parquet_files, write
 
 import danl
-from danl.core.messages import Failure
 from danl.data.place import place_of
-from danl.engines.ray_actor import Site as ActorSite
+from danl.engines.ray.actor import Site as ActorSite
 from danl.errors import InputError
+from danl.protocol.messages import Failure
 
 
 def reference_of(case, folder):
@@ -117,7 +117,7 @@ def test_an_error_in_an_exchange_tells_its_place(monkeypatch):
     def broken(self, task):
         raise ValueError(f"patient {TOKEN}")
 
-    monkeypatch.setattr("danl.core.worker.Worker.answer", broken)
+    monkeypatch.setattr("danl.worker.worker.Worker.answer", broken)
     result = danl.solve(problem, engine=danl.engines.Local(batched=False), max_rounds=3)
     assert result.failures
     assert all("ValueError at " in failure.detail and not leaks(failure.detail) for failure in result.failures)

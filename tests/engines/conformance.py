@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 import danl
-from danl.core.messages import Exchange, GradientTask, LossReply, LossTask
-from danl.regions import Regions
+from danl.objective.regions import Regions
+from danl.protocol.messages import Exchange, GradientTask, LossReply, LossTask
 from tests.problems import random_problem
 
 METHODS = ("danl", "danl-masked", "newton", "gd", "fedavg", "danl-paper:batch_size=4,hessian_batch=5")

@@ -3,7 +3,7 @@
 import pytest
 
 import danl
-from danl.engines.ray_cluster import enter_cluster, leave_cluster, require_ray
+from danl.engines.ray.cluster import enter_cluster, leave_cluster, require_ray
 
 
 @pytest.fixture(scope="module")

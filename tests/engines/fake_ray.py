@@ -1,7 +1,7 @@
 """Ray without processes: actors that live, die and come back on a clock that only waiting moves.
 
-`FakeRay` stands in for `ray.wait`, `ray.get` and `ray.put`, and for the clock of `danl.engines.ray_calls`. An actor
-answers as `danl.engines.ray_actor.Site` does, in this process; `Life` says when it dies, and when it is back.
+`FakeRay` stands in for `ray.wait`, `ray.get` and `ray.put`, and for the clock of `danl.engines.ray.calls`. An actor
+answers as `danl.engines.ray.actor.Site` does, in this process; `Life` says when it dies, and when it is back.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from danl.engines import Ray
-from danl.engines.ray_actor import Site
-from danl.engines.ray_calls import Place
+from danl.engines.ray.actor import Site
+from danl.engines.ray.calls import Place
 
 CALL = 0.001
 """Seconds a call takes."""
@@ -118,7 +118,7 @@ class FakeRay:
         import ray
 
         self.clock, self.lives, self.asked = Clock(), lives, []
-        monkeypatch.setattr("danl.engines.ray_calls.time", self.clock)
+        monkeypatch.setattr("danl.engines.ray.calls.time", self.clock)
         monkeypatch.setattr(ray, "wait", self.wait)
         monkeypatch.setattr(ray, "get", self.get)
         monkeypatch.setattr(ray, "put", lambda value: value)
@@ -164,6 +164,6 @@ class Adding:
     """Hessians added up here."""
 
     def add_up(self, leaves, d, weights):
-        from danl.core.messages import HessianSum
+        from danl.protocol.messages import HessianSum
 
         return HessianSum(sum(weight * leaves[who].hessian.value for who, weight in weights.items()))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import danl
-from danl.core.messages import Exchange, HessianTask, LossTask
 from danl.engines import Local, Ray
 from danl.errors import InputError
+from danl.protocol.messages import Exchange, HessianTask, LossTask
 from tests.engines import conformance
 from tests.engines.ray_tools import MARKS, Kept, actors_of, assert_same, opened, shards_of
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import danl
-from danl.core.messages import Exchange, HessianTask
 from danl.engines import Ray
 from danl.errors import InputError
+from danl.protocol.messages import Exchange, HessianTask
 from tests.engines.ray_tools import MARKS, Kept, assert_same, gradients, made_of, opened, shards_of
 
 pytestmark = [*MARKS, pytest.mark.usefixtures("cluster")]
@@ -43,10 +43,10 @@ def passes_after(monkeypatch):
             monkeypatch.setattr(ray, "wait", wait)
             ready, left = wait(refs, num_returns=count, timeout=None)
             after = time.monotonic() + timeout
-            monkeypatch.setattr("danl.engines.ray_calls.time", SimpleNamespace(monotonic=lambda: after))
+            monkeypatch.setattr("danl.engines.ray.calls.time", SimpleNamespace(monotonic=lambda: after))
             return ready, left
 
-        monkeypatch.setattr("danl.engines.ray_calls.time", time)
+        monkeypatch.setattr("danl.engines.ray.calls.time", time)
         monkeypatch.setattr(ray, "wait", until_then)
         return 1000.0
 
@@ -57,7 +57,7 @@ def passes_after(monkeypatch):
 def test_a_slow_worker_is_left_out_and_its_late_reply_counted(problem, tmp_path, passes_after):
     import ray
 
-    from danl.engines.ray_actor import Site
+    from danl.engines.ray.actor import Site
 
     class Slow(Site):
         def answer(self, number, opening, shard, data, w):
@@ -92,7 +92,7 @@ def test_a_slow_worker_is_left_out_and_its_late_reply_counted(problem, tmp_path,
 
 
 def test_typed_failures(problem):
-    from danl.engines.ray_actor import Site
+    from danl.engines.ray.actor import Site
 
     class Odd(Site):
         def answer(self, number, opening, shard, data, w):
@@ -116,7 +116,7 @@ def test_typed_failures(problem):
 
 
 def test_a_reply_for_another_exchange_is_dropped(problem):
-    from danl.engines.ray_actor import Site
+    from danl.engines.ray.actor import Site
 
     class Behind(Site):
         def answer(self, number, opening, shard, data, w):
@@ -140,7 +140,7 @@ def test_a_policy_that_is_wrong_is_the_callers_mistake(problem):
 
 
 def test_faulty_hessians_quarantine_their_workers(a1a):
-    from danl.engines.ray_actor import Site
+    from danl.engines.ray.actor import Site
 
     class Faulty(Site):
         def hessian(self, *arguments):
@@ -167,7 +167,7 @@ def kill(engine, *workers):
 
 def known():
     """Actors whose processes can be found."""
-    from danl.engines.ray_actor import Site
+    from danl.engines.ray.actor import Site
 
     class Known(Site):
         def pid(self):

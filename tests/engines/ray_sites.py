@@ -60,7 +60,7 @@ def test_a_loader_is_told_by_its_place_and_the_others_are_not_waited_for(capfd):
 
 
 def test_an_error_in_an_exchange_tells_no_text():
-    class Wrong(danl.objectives.Logistic):
+    class Wrong(danl.objective.losses.Logistic):
         name = "wrong"
 
         def value(self, y, z):

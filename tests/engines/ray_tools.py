@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import danl
-from danl.core.messages import Exchange, GradientTask
 from danl.engines import Ray
-from danl.regions import Regions
+from danl.objective.regions import Regions
+from danl.protocol.messages import Exchange, GradientTask
 from tests.loopback import only_loopback
 
 MARKS = [

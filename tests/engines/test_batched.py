@@ -8,13 +8,13 @@ import pytest
 from scipy import sparse
 
 import danl
-from danl import kernels
-from danl.core.memory import Memory
-from danl.core.messages import GradientReply, GradientTask, HessianTask, LossTask, Replies, unpack
-from danl.core.stack import Stacked, Tasks
 from danl.engines import Local
-from danl.kernels import Sandwich, Segments, blocked, scipy_sandwich
-from danl.regions import Regions
+from danl.objective import kernels
+from danl.objective.kernels import Sandwich, Segments, blocked, scipy_sandwich
+from danl.objective.regions import Regions
+from danl.protocol.batches import Stacked, Tasks
+from danl.protocol.messages import GradientReply, GradientTask, HessianTask, LossTask, Replies, unpack
+from danl.server.memory import Memory
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +80,7 @@ def test_every_reply_is_the_same(loss, dense, intercept, weighted):
         Tasks(GradientTask(3, w, round=2, submodel="pruned"), some, masks[some]),
     ]
     for tasks in questions:
-        exchange = danl.core.messages.Exchange("x", tasks)
+        exchange = danl.protocol.messages.Exchange("x", tasks)
         together = opened(made, batched=True).exchange(exchange)
         alone = opened(made, batched=False).exchange(exchange)
         assert isinstance(together.received, Stacked)
@@ -152,7 +152,7 @@ def test_a_reply_taken_out_of_the_stack_is_whole():
     made = problem("logistic")
     engine = opened(made, batched=True)
     tasks = Tasks(HessianTask(0, np.zeros(7)), np.arange(5))
-    replies = engine.exchange(danl.core.messages.Exchange("hessian", tasks))
+    replies = engine.exchange(danl.protocol.messages.Exchange("hessian", tasks))
     taken = Replies(dict(replies.received))
     assert all(reply.packed_hessian.shape == (28,) for reply in taken.received.values())
     assert replace(taken, add_up=None).add_up is None
@@ -193,7 +193,7 @@ def test_regions_of_a_stack_are_those_of_the_engine():
     made = problem("logistic")
     masks = np.array([[True, False, True]] * 5)
     tasks = Tasks(GradientTask(0, np.ones(7)), np.arange(5), masks)
-    reply = opened(made, batched=True).exchange(danl.core.messages.Exchange("gradient", tasks)).received[2]
+    reply = opened(made, batched=True).exchange(danl.protocol.messages.Exchange("gradient", tasks)).received[2]
     kept = Regions.make(3, 7).coordinates(masks[0])
     close(reply.fragment, made.locals[2].value_and_gradient(np.ones(7))[1][kept])
 
@@ -209,9 +209,9 @@ def value(request):
 @pytest.mark.parametrize("terms", [{}, {"weighted": True}, {"intercept": True}, {"dense": True}], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, value, monkeypatch):
-    monkeypatch.setattr("danl.batch.SMALL_WORKER", small)
-    monkeypatch.setattr("danl.batch.BLOCK_ENTRIES", entries)  # with 40, large workers lie in several blocks
-    monkeypatch.setattr("danl.kernels.SLAB_ENTRIES", 9)
+    monkeypatch.setattr("danl.objective.batched.SMALL_WORKER", small)
+    monkeypatch.setattr("danl.objective.batched.BLOCK_ENTRIES", entries)  # with 40, large workers lie in several blocks
+    monkeypatch.setattr("danl.objective.kernels.SLAB_ENTRIES", 9)
     made = problem(loss, value=value, **terms)
     batch = made.batch
     assert (len(batch.blocks) > 3) == (entries == 40)
@@ -234,8 +234,8 @@ def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, va
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_runs_are_the_same_where_only_some_are_gone_through(policy, value, monkeypatch):
-    monkeypatch.setattr("danl.batch.SMALL_WORKER", 0)
-    monkeypatch.setattr("danl.kernels.SLAB_ENTRIES", 9)
+    monkeypatch.setattr("danl.objective.batched.SMALL_WORKER", 0)
+    monkeypatch.setattr("danl.objective.kernels.SLAB_ENTRIES", 9)
     made = problem("logistic", value=value)
     arguments = {"method": "danl-masked", "policy": policy, "regions": 3, "max_rounds": 12}
     one, other = (danl.solve(made, engine=Local(batched=batched), **arguments) for batched in (True, False))
@@ -246,7 +246,7 @@ def test_runs_are_the_same_where_only_some_are_gone_through(policy, value, monke
 
 
 def test_rows_of_workers_that_are_not_asked_are_not_gone_through(monkeypatch):
-    monkeypatch.setattr("danl.batch.SMALL_WORKER", 0)
+    monkeypatch.setattr("danl.objective.batched.SMALL_WORKER", 0)
     made, seen = problem("logistic"), []
     inner = kernels._csr_matvec
     monkeypatch.setattr(kernels, "_csr_matvec", lambda rows, *rest: seen.append(rows) or inner(rows, *rest))
@@ -354,7 +354,7 @@ def test_pruned_models_beside_whole_ones_are_left_to_the_workers():
     masks = np.array([[True, False, True]] * 4 + [[False] * 3])
     task = GradientTask(3, w, round=2, submodel="pruned")
     tasks = Tasks(task, np.arange(5), masks, LossTask(3, w))
-    exchange = danl.core.messages.Exchange("x", tasks)
+    exchange = danl.protocol.messages.Exchange("x", tasks)
     together, alone = (opened(made, batched=batched).exchange(exchange).received for batched in (True, False))
     for worker, reply in alone.items():
         close(together[worker].loss, reply.loss)

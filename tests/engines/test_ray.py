@@ -26,7 +26,7 @@ def test_inside(part):
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("danl.engines.ray_cluster.find_spec", lambda name: None)
+    monkeypatch.setattr("danl.engines.ray.cluster.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"engine='ray': needs Ray; install it with pip install 'danl\[ray\]'"):
         make_engine("ray")
 
@@ -55,7 +55,7 @@ def test_options_are_checked(options, message):
 
 
 def test_a_spec_sets_the_options(monkeypatch):
-    monkeypatch.setattr("danl.engines.ray_engine.require_ray", lambda: None)
+    monkeypatch.setattr("danl.engines.ray.engine.require_ray", lambda: None)
     assert repr(make_engine("ray:address=auto,deadline=30")) == "Ray(address='auto', deadline=30.0, restarts=1)"
     with pytest.raises(InputError, match="ray has no option 'workers'; it has address, deadline"):
         make_engine("ray:workers=3")

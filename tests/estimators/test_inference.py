@@ -286,7 +286,7 @@ def test_a_worker_that_refuses_is_not_asked_fifty_times():
         asked = 0
 
         def exchange(self, exchange, *, deadline=None):
-            from danl.core.messages import Failure, Replies
+            from danl.protocol.messages import Failure, Replies
 
             Refusing.asked += 1
             replies = super().exchange(exchange, deadline=deadline)

@@ -268,8 +268,8 @@ def test_numbers_that_were_changed_are_noticed(saved):
 
 
 def test_a_file_of_another_version_says_so(saved):
-    from danl.checkpoint import packed, unpacked
     from danl.estimators.saved import MAGIC
+    from danl.run.checkpoint import packed, unpacked
 
     carried = unpacked(saved.read_bytes(), "", MAGIC)
     for wrong in ({"parameters": {"unheard_of": 1}}, {"coef": None, "inference": {"w": 1}}):

@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import danl
 from danl import DANLClassifier
-from danl.separation import classifies_every_row
+from danl.run.separation import classifies_every_row
 from tests.estimators.data import linear
 
 

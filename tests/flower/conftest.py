@@ -25,5 +25,5 @@ def clock(monkeypatch):
     from tests.flower.fake_grid import Clock
 
     clock = Clock()
-    monkeypatch.setattr("danl.flower.engine.time", clock)
+    monkeypatch.setattr("danl.engines.flower.engine.time", clock)
     return clock

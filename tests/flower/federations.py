@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import danl
-from danl.flower.sitefiles import write_sites
+from danl.engines.flower.sitefiles import write_sites
 
 COLUMNS = ("kind", "active", "failed", "bytes_up", "bytes_down", "min_coverage", "max_staleness", "min_trained")
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import danl
-from danl.flower.certificates import make_certificates, make_node_key
-from danl.flower.up import executable, flower_environment, free_port
+from danl.federation.certificates import make_certificates, make_node_key
+from danl.federation.up import executable, flower_environment, free_port
 from tests.flower.federations import a1a_shards, same_run
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(570)]

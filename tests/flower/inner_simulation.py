@@ -3,9 +3,9 @@
 import pytest
 
 import danl
-from danl.flower.site import Site
-from danl.flower.sitefiles import write_sites
-from danl.problem import RemoteProblem
+from danl.engines.flower.site import Site
+from danl.engines.flower.sitefiles import write_sites
+from danl.objective.problem import RemoteProblem
 from tests.flower.federations import a1a_shards, same_run
 
 SETTINGS = {"policy": "coverage:psi=2", "tol": 1e-5}

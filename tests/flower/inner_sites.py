@@ -5,7 +5,7 @@ import pytest
 
 import danl
 from danl.errors import InputError
-from danl.problem import RemoteProblem
+from danl.objective.problem import RemoteProblem
 from tests.sites import MALFORMED, NAMES, chain, leaks, permuted_files, pooled, write
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]

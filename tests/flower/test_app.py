@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import danl
+from danl.engines.flower.site import Site
+from danl.engines.flower.sitefiles import write_sites
 from danl.errors import InputError
-from danl.flower.files import read_result, write_result
-from danl.flower.new import app_name, write_app
-from danl.flower.runconfig import COMMENTS, DEFAULTS, solve_arguments, to_toml
-from danl.flower.site import Site
-from danl.flower.sitefiles import write_sites
-from danl.flower.up import Federation, free_port, running
+from danl.federation.files import read_result, write_result
+from danl.federation.new import app_name, write_app
+from danl.federation.runconfig import COMMENTS, DEFAULTS, solve_arguments, to_toml
+from danl.federation.up import Federation, free_port, running
 from tests.cli.shell import run as run_danl
 from tests.problems import random_shards
 
@@ -25,8 +25,8 @@ def test_the_app_has_every_key_and_names_our_components(tmp_path, capsys):
     assert written["tool"]["flwr"]["app"]["config"] == DEFAULTS
     assert written["tool"]["flwr"]["app"]["publisher"] == "danl"
     assert written["tool"]["flwr"]["app"]["components"] == {
-        "serverapp": "danl.flower.serverapp:app",
-        "clientapp": "danl.flower.clientapp:app",
+        "serverapp": "danl.federation.serverapp:app",
+        "clientapp": "danl.engines.flower.clientapp:app",
     }
     assert set(COMMENTS) == set(DEFAULTS)
 
@@ -164,7 +164,7 @@ def test_certificates_are_signed_for_loopback_and_keys_are_private(tmp_path):
     pytest.importorskip("cryptography", reason="comes with Flower: pip install danl[flower]")
     from cryptography import x509
 
-    from danl.flower.certificates import make_certificates, make_node_key
+    from danl.federation.certificates import make_certificates, make_node_key
 
     made = make_certificates(tmp_path)
     authority = x509.load_pem_x509_certificate(made.authority.read_bytes())

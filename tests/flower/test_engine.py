@@ -11,14 +11,14 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install danl[fl
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import danl
-from danl.core.messages import Exchange, GradientTask, LossReply, LossTask
-from danl.core.wire import decode, encode
+from danl.engines.flower.clientapp import app
+from danl.engines.flower.engine import GridEngine
 from danl.errors import InputError
-from danl.flower.clientapp import app
-from danl.flower.engine import GridEngine
-from danl.flower.serverapp import run
-from danl.problem import RemoteProblem
-from danl.regions import Regions
+from danl.federation.serverapp import run
+from danl.objective.problem import RemoteProblem
+from danl.objective.regions import Regions
+from danl.protocol.messages import Exchange, GradientTask, LossReply, LossTask
+from danl.protocol.wire import decode, encode
 from tests.engines.conformance import same_trace
 from tests.flower.fake_grid import FakeGrid, error_reply
 from tests.flower.federations import a1a_shards, same_run, written
@@ -116,7 +116,7 @@ def test_tasks_travel_as_wire_bytes_in_one_config_record(configs):
 
 
 def test_the_server_app_writes_what_it_solved(configs, problem, tmp_path):
-    from danl.flower.files import read_result
+    from danl.federation.files import read_result
 
     grid = FakeGrid(app, configs)
     config = {"alpha": 1e-3, "policy": "coverage:psi=2", "init": "fedavg:rounds=2", "sites": 3, "rounds": 6}
@@ -311,7 +311,7 @@ def test_a_reply_for_another_round_is_dropped_and_counted_by_the_run(configs, pr
 
 
 def test_a_site_cannot_claim_a_failure_of_another_kind_or_worker(configs):
-    from danl.core.messages import Failure
+    from danl.protocol.messages import Failure
 
     for forged in (Failure(0, "error", "x"), Failure(1, "timeout", "x")):
         _, engine = opened(configs, spoil=only(NODE_1, with_bytes(encode(forged))))

@@ -6,11 +6,11 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install danl[flower]")
 
 import danl
-from danl.core.messages import Exchange, LossTask
-from danl.flower.clientapp import app
-from danl.flower.engine import GridEngine
-from danl.problem import RemoteProblem
-from danl.regions import Regions
+from danl.engines.flower.clientapp import app
+from danl.engines.flower.engine import GridEngine
+from danl.objective.problem import RemoteProblem
+from danl.objective.regions import Regions
+from danl.protocol.messages import Exchange, LossTask
 from tests.flower.fake_grid import FakeGrid, error_reply
 from tests.flower.federations import same_run, written
 from tests.problems import random_problem

@@ -6,16 +6,16 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install danl[flower]")
 
 import danl
-from danl.core.messages import Failure, GradientTask, HessianTask, LocalStepsTask, LossTask, SmoothnessTask
-from danl.core.wire import decode, encode
 from danl.data import Shard
+from danl.engines.flower.clientapp import app
+from danl.engines.flower.engine import GridEngine
+from danl.engines.flower.opening import Opening
+from danl.engines.flower.site import Site, SiteRules
 from danl.errors import InputError
-from danl.flower.clientapp import app
-from danl.flower.engine import GridEngine
-from danl.flower.opening import Opening
-from danl.flower.site import Site, SiteRules
-from danl.problem import RemoteProblem
-from danl.regions import Regions
+from danl.objective.problem import RemoteProblem
+from danl.objective.regions import Regions
+from danl.protocol.messages import Failure, GradientTask, HessianTask, LocalStepsTask, LossTask, SmoothnessTask
+from danl.protocol.wire import decode, encode
 from tests.flower.fake_grid import FakeGrid
 from tests.flower.federations import a1a_shards, written
 

@@ -11,14 +11,14 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install danl[fl
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import danl
-from danl.core.messages import Failure
-from danl.core.wire import decode
 from danl.data import Shard
+from danl.engines.flower.clientapp import app, client_app
+from danl.engines.flower.engine import GridEngine
+from danl.engines.flower.site import Site
 from danl.errors import InputError
-from danl.flower import serverapp
-from danl.flower.clientapp import app, client_app
-from danl.flower.engine import GridEngine
-from danl.flower.site import Site
+from danl.federation import serverapp
+from danl.protocol.messages import Failure
+from danl.protocol.wire import decode
 from tests.flower.fake_grid import FakeGrid, error_reply
 from tests.sites import MALFORMED, NAMES, TOKEN, chain, leaks, permuted_files, pooled, rows, write
 
@@ -57,7 +57,7 @@ def test_the_server_app_writes_the_names(tmp_path):
     assert np.abs(result.w - pooled(problem)).max() <= 1e-8
     with np.load(tmp_path / "out" / "model.npz", allow_pickle=False) as model:
         assert model["feature_names"].tolist() == list(NAMES)
-    assert danl.flower.read_result(str(tmp_path / "out")).feature_names == NAMES
+    assert danl.federation.read_result(str(tmp_path / "out")).feature_names == NAMES
 
 
 def test_other_columns_are_refused_by_the_names_of_the_sites(tmp_path):
@@ -128,8 +128,8 @@ def test_a_file_that_breaks_in_a_run_is_told_by_its_place(case, tmp_path):
 
 
 def opening():
-    from danl.flower.opening import Opening
-    from danl.regions import Regions
+    from danl.engines.flower.opening import Opening
+    from danl.objective.regions import Regions
 
     return Opening.of(danl.RemoteProblem(), regions=Regions.make(1, 2), policy=None, seed=0).to_json(0)
 
@@ -187,7 +187,7 @@ def test_a_result_is_written_to_a_folder_given_as_text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     X, y = rows(40)
     result = danl.solve(danl.Problem([Shard.of(X, y)], alpha=1.0), w0="fedavg:rounds=2")
-    danl.flower.write_result("run", result)
-    assert danl.flower.read_result("run").summary() == result.summary()
+    danl.federation.write_result("run", result)
+    assert danl.federation.read_result("run").summary() == result.summary()
     with pytest.raises(InputError, match="nowhere: holds no result"):
-        danl.flower.read_result("nowhere")
+        danl.federation.read_result("nowhere")

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import danl
-from danl.core.messages import Failure
-from danl.core.wire import decode, encode
 from danl.engines import Local
 from danl.methods import PRESETS
 from danl.methods.information import Information
+from danl.protocol.messages import Failure
+from danl.protocol.wire import decode, encode
 from tests.cli.shell import run as run_danl
 from tests.problems import random_problem
 

@@ -5,7 +5,7 @@ import pytest
 
 import danl
 from danl.methods import PRESETS, FedAvg, GradientDescent, Newton, make_method
-from danl.objectives import LOSSES
+from danl.objective.losses import LOSSES
 from tests import oracle
 from tests.methods.test_danl import assert_same
 from tests.problems import plain, random_problem

@@ -9,7 +9,7 @@ import danl
 from danl.data import Shard
 from danl.engines import Local
 from danl.methods import DANL, Newton, safeguarded
-from danl.objectives import LOSSES
+from danl.objective.losses import LOSSES
 from danl.policies import Coverage, Schedule, Subset
 from tests.problems import TARGETS, random_problem
 from tests.tools import iterates

@@ -9,16 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import danl
-from danl.core.messages import CurvatureTask
 from danl.engines import Local
 from danl.methods import DANL, make_method
 from danl.methods.structured import Structured
-from danl.objectives import LOSSES
-from danl.problem import Problem
-from tests.core.test_structured import multinomial
+from danl.objective.losses import LOSSES
+from danl.objective.problem import Problem
+from danl.protocol.messages import CurvatureTask
 from tests.methods.test_safeguarded import hard_problem
 from tests.problems import random_problem, random_shards
-from tests.test_checkpoint import StopError, rows, until
+from tests.run.test_checkpoint import StopError, rows, until
+from tests.server.test_partial_curvature import multinomial
 from tests.tools import iterates
 
 pytestmark = pytest.mark.slow
@@ -373,7 +373,7 @@ METHODS = ("danl", "danl-masked", "danl-paper", "newton", "newton-zero", "newton
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_hessian_that_does_not_fit_is_refused(method, monkeypatch):
-    monkeypatch.setattr("danl.warn.total_memory", lambda: 700)  # 8 * 7^2 is more than half
+    monkeypatch.setattr("danl.run.memory_limit.total_memory", lambda: 700)  # 8 * 7^2 is more than half
     with pytest.raises(danl.InputError) as refused:
         danl.solve(random_problem(), method=method, max_rounds=1)
     assert str(refused.value) == (
@@ -383,13 +383,13 @@ def test_a_hessian_that_does_not_fit_is_refused(method, monkeypatch):
 
 
 def test_what_fits_is_not_refused(monkeypatch):
-    monkeypatch.setattr("danl.warn.total_memory", lambda: 700)
+    monkeypatch.setattr("danl.run.memory_limit.total_memory", lambda: 700)
     for method in ("danl:curvature=lowrank:2", "danl:curvature=diag", "danl:curvature=block", "gd", "fedavg:rounds=1"):
         danl.solve(random_problem(), method=method, regions=3, max_rounds=1)
     with pytest.raises(danl.InputError, match="method='danl': 7 coefficients make a Hessian"):
         danl.solve(random_problem(), method="danl:curvature=block", regions=1, max_rounds=1)
     with pytest.raises(danl.InputError, match="method='information': 7 coefficients make a Hessian"):
-        danl.solver.observed_information(random_problem(), np.zeros(7))
+        danl.run.solver.observed_information(random_problem(), np.zeros(7))
 
 
 def test_simulated_seconds_know_what_a_part_costs():

@@ -7,8 +7,8 @@ T x N x Q array, and share nothing with `danl.policies.MaskRecord`.
 import numpy as np
 from hypothesis import strategies as st
 
+from danl.objective.regions import Regions
 from danl.policies import MaskRecord, Profile, ResourceAware, Round, Setting, validated_masks
-from danl.regions import Regions
 
 ROUNDS = 1000
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from simulation import make_setting, measured, regions_of, settings, simulate
 
 from danl.errors import InputError
+from danl.objective.regions import Regions
 from danl.policies import Custom, Magnitude, Random
-from danl.regions import Regions
 
 
 def first_region(w, worker, round, rng):

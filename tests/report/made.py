@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 
-from danl.history import History, Row
 from danl.report.run import RecordedRun
-from danl.trace import Trace
+from danl.run.history import History, Row
+from danl.run.trace import Trace
 
 NAN = float("nan")
 

@@ -19,8 +19,8 @@ from danl.report.findings import (
 )
 from danl.report.payload import run_payload
 from danl.report.trend import trend_of
-from danl.trace import Trace
-from danl.words import counted, human_bytes, listed, percent
+from danl.run.trace import Trace
+from danl.wording import counted, human_bytes, listed, percent
 from tests.report.made import large_run, row, run_of, sentences, trace_of
 
 NAN = float("nan")

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import danl
-from danl.history import History
 from danl.report import growing as growing_module
 from danl.report import live as live_module
 from danl.report.encode import row_columns
 from danl.report.live import LivePage, Server
 from danl.report.payload import summary_of, workers_of
-from danl.trace import Trace
+from danl.run.history import History
+from danl.run.trace import Trace
 from tests.report.made import large_run
 
 TIMEOUT = 280.0  # seconds after which something hangs; nothing waits so long

@@ -8,9 +8,9 @@ from functools import cache
 
 import numpy as np
 
-from danl.history import History, Row
 from danl.reproduce.runs import READINGS, START, Run
 from danl.reproduce.store import Stored
+from danl.run.history import History, Row
 
 OPTIMUM = 0.25
 

@@ -7,7 +7,6 @@ import math
 import pytest
 
 from danl.errors import InputError
-from danl.history import History, Row
 from danl.reproduce.curves import (
     Masks,
     View,
@@ -24,6 +23,7 @@ from danl.reproduce.curves import (
 from danl.reproduce.execute import digest
 from danl.reproduce.runs import FIGURES, MILD, PAPER, Plan
 from danl.reproduce.store import Store
+from danl.run.history import History, Row
 
 FIGURE = FIGURES["fig1"]
 OPTIMUM = 0.5

@@ -25,12 +25,27 @@ print(json.dumps([name for name in sys.modules if name.partition(".")[0] == "dan
 def test_every_module_that_a_run_imports_is_in_the_digest():
     done = subprocess.run([sys.executable, "-c", RUNS], capture_output=True, text=True, timeout=300, check=True)
     loaded = set(json.loads(done.stdout))
-    assert {"danl.batch", "danl.kernels", "danl.local", "danl.layout", "danl.loop", "danl.evolve"} <= loaded
+    assert {
+        "danl.objective.batched",
+        "danl.objective.kernels",
+        "danl.objective.local",
+        "danl.objective.layout",
+        "danl.run.loop",
+        "danl.evolve",
+    } <= loaded
     assert loaded <= sources(EXECUTES).keys()
 
 
 def test_what_only_draws_or_reports_is_not():
-    for name in ("cli", "report", "figures", "gallery", "flower", "reproduce.drawing", "reproduce.claims"):
+    for name in (
+        "cli",
+        "report",
+        "plots.figures",
+        "plots.gallery",
+        "federation",
+        "reproduce.drawing",
+        "reproduce.claims",
+    ):
         assert sources(f"danl.{name}")  # there is such a module
         assert not [each for each in sources(EXECUTES) if f"{each}.".startswith(f"danl.{name}.")]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from danl.callbacks.base import STOP, AnyCallback, Callback, Callbacks
 from danl.callbacks.mlflow_run import MLflow
 from danl.callbacks.stop import StopWhen
 from danl.callbacks.tensorboard_events import TensorBoard
+from danl.run.callback import STOP, AnyCallback, Callback, Callbacks
 
 __all__ = ["STOP", "AnyCallback", "Callback", "Callbacks", "MLflow", "StopWhen", "TensorBoard"]

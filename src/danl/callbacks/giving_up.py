@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from danl.callbacks.base import Callback
-from danl.warn import warn
+from danl.errors import warn
+from danl.run.callback import Callback
 
 HEAD, TAIL = 190, 60
 """Characters of an error that are told: of its beginning and of its end, where libraries say the cause."""

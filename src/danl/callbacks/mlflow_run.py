@@ -19,8 +19,8 @@ from danl._version import __version__
 from danl.callbacks.giving_up import Logger, reason_of
 from danl.callbacks.series import numbers_of, texts_of
 from danl.errors import InputError, bad_argument
-from danl.history import Row
-from danl.result import Result
+from danl.run.history import Row
+from danl.run.result import Result
 
 SEND_EVERY = 1.0
 """Seconds between two batches of metrics."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from danl.history import Row
+from danl.run.history import Row
 
 LONGEST = 500
 """Characters of a setting's text; what is longer is cut."""

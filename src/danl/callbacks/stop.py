@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from danl.callbacks.base import Callback
 from danl.errors import bad_argument
-from danl.history import Row
+from danl.run.callback import Callback
+from danl.run.history import Row
 
 
 class StopWhen(Callback):

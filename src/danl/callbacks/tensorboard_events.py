@@ -18,8 +18,8 @@ from typing import Any
 from danl.callbacks.giving_up import Logger
 from danl.callbacks.series import numbers_of, texts_of
 from danl.errors import InputError, bad_argument
-from danl.history import Row
-from danl.result import Result
+from danl.run.history import Row
+from danl.run.result import Result
 
 FLUSH_EVERY = 1.0
 """Seconds after which what was written is on the disk, for a TensorBoard that follows the run."""

@@ -9,16 +9,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
-from danl.atomic import write_json
 from danl.cli.display import comparison_table, console
 from danl.cli.fit import EXIT, NOT_WRITTEN, run_report
 from danl.cli.options import OUTPUT, RUN, Force, Json, Out, ReferenceFlag, RunOptions, option, shares_options
 from danl.cli.output import asked, describe, out_folder, remove_page, say_written, write_run, written
 from danl.errors import InputError, bad_argument
-from danl.figures import plot_histories
-from danl.gallery import plot_gallery
-from danl.result import Result
-from danl.trace import Trace
+from danl.plots.figures import plot_histories
+from danl.plots.gallery import plot_gallery
+from danl.run.result import Result
+from danl.run.trace import Trace
+from danl.storage.atomic import write_json
 
 FILES = ("comparison.json", "comparison.png")
 GALLERY = "gallery.png"

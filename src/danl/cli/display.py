@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from danl.floor import gap_told
-from danl.history import History, Row
-from danl.words import human_bytes as human_bytes
+from danl.run.history import History, Row
+from danl.wording import human_bytes as human_bytes
 
 STATUS_STYLES = {
     "converged": "green",

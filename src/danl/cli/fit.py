@@ -12,7 +12,6 @@ from typing import Annotated, Any
 from rich.console import Console
 
 from danl.callbacks import MLflow, TensorBoard
-from danl.checkpoint import Checkpoints
 from danl.cli.display import console, human_bytes, number, summary_table
 from danl.cli.flower import fit_on_sites, on_sites
 from danl.cli.options import OUTPUT, RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
@@ -20,10 +19,11 @@ from danl.cli.output import asked, describe, out_folder, remove_page, say_writte
 from danl.cli.resumed import Earlier, FirstPart, nothing_left
 from danl.cli.serve import Served
 from danl.errors import InputError
-from danl.result import Reference, Result
-from danl.resume import held, make_checkpoints
-from danl.solver import DEFAULT_METHOD
-from danl.trace import Trace
+from danl.run.checkpoint import Checkpoints
+from danl.run.result import Reference, Result
+from danl.run.resume import held, make_checkpoints
+from danl.run.solver import DEFAULT_METHOD
+from danl.run.trace import Trace
 
 EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130, "stopped": 0}
 NOT_WRITTEN = 2

@@ -17,19 +17,19 @@ from danl.cli.display import console, summary_table
 from danl.cli.options import RunOptions, check_init, warnings_told, with_batches
 from danl.cli.output import failures_of, remove_page, say_written, versions, write_run
 from danl.data import load_dataset, partition
+from danl.engines.flower.sitefiles import write_sites
 from danl.errors import InputError, bad_argument
-from danl.flower.drive import run_app
-from danl.flower.files import WORKERS
-from danl.flower.new import write_app
-from danl.flower.sitefiles import write_sites
-from danl.flower.up import Federation, running
+from danl.federation.drive import run_app
+from danl.federation.files import WORKERS
+from danl.federation.new import write_app
+from danl.federation.up import Federation, running
 from danl.methods import make_method
-from danl.objectives import make_loss, target_of
+from danl.objective.losses import make_loss, target_of
 from danl.policies import make_policy
-from danl.result import Result
+from danl.run.result import Result
+from danl.run.trace import Trace
 from danl.spec import parse_spec
-from danl.trace import Trace
-from danl.words import counted
+from danl.wording import counted
 
 flower = typer.Typer(
     help="Flower federations: write an app, or start a SuperLink and SuperNodes on this machine.", no_args_is_help=True

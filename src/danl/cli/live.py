@@ -22,10 +22,10 @@ from rich.text import Text
 from danl.cli.chart import HESSIAN, MARKS_MEAN, REFUSED, Course, curve, matrix, matrix_means
 from danl.cli.display import human_bytes
 from danl.cli.forecast import WINDOW, Seen, duration, forecast
-from danl.core.messages import Mask
 from danl.floor import gap_told
-from danl.history import TRAINING, History, Row
-from danl.trace import Int8Array, Trace
+from danl.protocol.messages import Mask
+from danl.run.history import TRAINING, History, Row
+from danl.run.trace import Int8Array, Trace
 
 PER_SECOND = 8
 LINE_EVERY = 5

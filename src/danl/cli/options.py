@@ -19,8 +19,6 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from rich.console import Console
 
-from danl.callbacks.base import AnyCallback
-from danl.checkpoint import Checkpoints
 from danl.cli.display import LiveRun
 from danl.cli.live import LiveView
 from danl.data import Dataset, load_dataset, partition
@@ -28,16 +26,18 @@ from danl.data.fetch import digest_and_rows
 from danl.engines import make_engine
 from danl.errors import DanlWarning, InputError, bad_argument
 from danl.methods import make_method
-from danl.objectives import MULTINOMIAL, target_of
+from danl.objective.losses import MULTINOMIAL, target_of
+from danl.objective.problem import Problem
+from danl.objective.regions import Regions
 from danl.policies import Profile, make_policy, read_profiles
 from danl.policies.profile_file import check_count
-from danl.problem import Problem
-from danl.regions import Regions
-from danl.result import Reference, Result
-from danl.solver import reference_optimum, solve
+from danl.run.callback import AnyCallback
+from danl.run.checkpoint import Checkpoints
+from danl.run.result import Reference, Result
+from danl.run.solver import reference_optimum, solve
+from danl.run.trace import Trace
 from danl.spec import parse_spec
-from danl.trace import Trace
-from danl.words import counted
+from danl.wording import counted
 
 PANELS = DATA, PROBLEM, RUN, OUTPUT = "Data", "Problem", "Run", "Output"
 

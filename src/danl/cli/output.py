@@ -19,19 +19,19 @@ import numpy as np
 from rich.console import Console
 
 from danl._version import __version__
-from danl.atomic import write_json, written_whole
 from danl.cli.options import Job, RunOptions
 from danl.cli.report import NAME
 from danl.data import Dataset
 from danl.errors import InputError
-from danl.figures import plot_histories
-from danl.folder import claimed
 from danl.methods import make_method
+from danl.plots.figures import plot_histories
 from danl.policies import make_policy
 from danl.policies.profile_file import told as profiles_told
-from danl.result import Result
-from danl.solver import setting_of
-from danl.trace import Trace
+from danl.run.result import Result
+from danl.run.solver import setting_of
+from danl.run.trace import Trace
+from danl.storage.atomic import write_json, written_whole
+from danl.storage.folder import claimed
 
 RUN_FILES = ("history.csv", "config.json", "model.npz", "workers.npz", "figure.png")
 MOST_FAILURES = 100

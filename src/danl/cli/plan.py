@@ -10,7 +10,7 @@ from rich.table import Table
 
 from danl.cli.display import console, human_bytes
 from danl.cli.options import PROBLEM, RUN, Json, option
-from danl.scale import Network, Scale
+from danl.run.scale import Network, Scale
 
 NETWORK = "Network"
 TYPICAL = {"hessian": 5, "gradient": 7, "loss": 0}

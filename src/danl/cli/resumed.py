@@ -8,10 +8,10 @@ import numpy as np
 
 from danl.callbacks import Callback
 from danl.errors import InputError
-from danl.history import History
-from danl.regions import IntArray
-from danl.result import Result
-from danl.trace import Trace
+from danl.objective.regions import IntArray
+from danl.run.history import History
+from danl.run.result import Result
+from danl.run.trace import Trace
 
 
 class Earlier(Callback):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from danl.history import History, Row
-from danl.trace import Trace
+from danl.run.history import History, Row
+from danl.run.trace import Trace
 
 if TYPE_CHECKING:
     from danl.report.live import LivePage, Server

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from danl.data.rows import rows_of
 from danl.data.schema import Names, name_of, names_of
 from danl.errors import InputError, bad_argument
-from danl.kernels import rows_of
 from danl.spec import SpecValue, parse_spec, unknown_name
 
 Rows = NDArray[np.intp]

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from danl.engines.base import Engine
 from danl.engines.local import Local
-from danl.engines.ray_engine import Ray
+from danl.engines.ray.engine import Ray
 from danl.errors import InputError
 from danl.spec import parse_spec, unknown_name
 
 ENGINES: dict[str, Callable[..., Engine]] = {"local": Local, "ray": Ray}
 """The engines by name; `flower` is one more, in a package of its own."""
-ADAPTERS = {"flower": "danl.flower.simulation:FlowerSimulation"}
+ADAPTERS = {"flower": "danl.engines.flower.simulation:FlowerSimulation"}
 """Engines that live in packages of their own, above this one: imported when they are asked for, never before."""
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from danl.core.messages import Exchange, Replies
 from danl.data.reference import ShardFacts
+from danl.objective.problem import RemoteProblem, Terms
+from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
-from danl.problem import RemoteProblem, Terms
-from danl.regions import Regions
+from danl.protocol.messages import Exchange, Replies
 
 
 class Engine(Protocol):

@@ -14,25 +14,25 @@ from typing import TypeVar
 
 import numpy as np
 
-from danl.core.messages import Exchange, Failure, Replies, Reply
-from danl.core.stack import Tasks
-from danl.core.together import Together
-from danl.core.worker import Worker
 from danl.data.partition import Shard
 from danl.data.place import place_of, unreadable
 from danl.data.reference import ShardFacts, facts_of
 from danl.data.schema import in_order
 from danl.errors import InputError, bad_argument
+from danl.objective.problem import Problem, RemoteProblem, Terms
+from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
-from danl.problem import Problem, RemoteProblem, Terms
-from danl.regions import Regions
+from danl.protocol.batches import Tasks
+from danl.protocol.messages import Exchange, Failure, Replies, Reply
+from danl.worker.batched import Together
+from danl.worker.worker import Worker
 
 Made = TypeVar("Made")
 AWAY = "away, as the engine was told"
 
 
 class Local:
-    """All workers in this process, together where they can be (`danl.batch`), else one after the other.
+    """All workers in this process, together where they can be (`danl.objective.batched`), else one after the other.
 
     Parameters
     ----------

@@ -29,14 +29,14 @@ from danl.errors import DanlWarning, InputError, bad_argument
 from danl.estimators.inference import Inference, observed
 from danl.estimators.saved import read_estimator, write_estimator
 from danl.estimators.summary import Summary
-from danl.history import History, Row
-from danl.layout import Layout
-from danl.objectives import Array, Loss
-from danl.problem import Problem
-from danl.regions import Regions
-from danl.result import Result
-from danl.separation import endless, may_be_separated
-from danl.solver import solve
+from danl.objective.layout import Layout
+from danl.objective.losses import Array, Loss
+from danl.objective.problem import Problem
+from danl.objective.regions import Regions
+from danl.run.history import History, Row
+from danl.run.result import Result
+from danl.run.separation import endless, may_be_separated
+from danl.run.solver import solve
 
 WHAT_TO_DO = {
     "max_rounds": "give it more rounds (max_rounds), scale the features, or add a penalty (a smaller C)",

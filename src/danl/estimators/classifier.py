@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from danl.errors import InputError
 from danl.estimators.base import DANLModel
 from danl.estimators.inference import centred
-from danl.objectives import MULTINOMIAL, Array
+from danl.objective.losses import MULTINOMIAL, Array
 
 
 class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]

@@ -18,18 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from danl.centring import from_moved_matrix, to_moved
-from danl.core.curvature import with_unit_diagonal
-from danl.core.messages import Array
 from danl.engines import Engine
-from danl.errors import InputError
-from danl.history import Row
-from danl.layout import Layout
-from danl.problem import Problem
-from danl.regions import Regions
-from danl.result import Result
-from danl.solver import observed_information
-from danl.warn import warn
+from danl.errors import InputError, warn
+from danl.objective.centring import from_moved_matrix, to_moved
+from danl.objective.layout import Layout
+from danl.objective.problem import Problem
+from danl.objective.regions import Regions
+from danl.protocol.messages import Array
+from danl.run.history import Row
+from danl.run.result import Result
+from danl.run.solver import observed_information
+from danl.server.curvature import with_unit_diagonal
 
 SINGULAR = 1e-12
 """A direction of the scaled information flatter than this share of the steepest is one the data says nothing about."""

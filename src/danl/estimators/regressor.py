@@ -10,7 +10,7 @@ from sklearn.metrics import d2_tweedie_score
 
 from danl.errors import InputError
 from danl.estimators.base import DANLModel
-from danl.objectives import Array, make_loss
+from danl.objective.losses import Array, make_loss
 from danl.spec import unknown_name
 
 LOSSES = ("squared", "poisson")

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from danl._version import __version__
-from danl.atomic import written_whole
-from danl.checkpoint import UnreadableError, columns_of, history_of, packed, unpacked
-from danl.core.messages import Failure
-from danl.errors import InputError
+from danl.errors import InputError, warn
 from danl.estimators.inference import Inference
-from danl.result import Result
-from danl.warn import warn
+from danl.protocol.messages import Failure
+from danl.run.checkpoint import UnreadableError, columns_of, history_of, packed, unpacked
+from danl.run.result import Result
+from danl.storage.atomic import written_whole
 
 MAGIC = "danl-estimator"
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from danl.core.messages import Array
 from danl.estimators.inference import Inference
-from danl.layout import Layout
+from danl.objective.layout import Layout
+from danl.protocol.messages import Array
 
 INTERCEPT = "(intercept)"
 NARROWEST = 72

@@ -13,7 +13,7 @@ The readings differ in where the gradient is evaluated and in what a stale fragm
 
     submodel="pruned"    at w * tau_i, as printed                        (danl-paper)
     submodel="full"      at w, and only what is sent is masked           (danl-masked)
-    memory="corrected"   line 19 with every fragment carried to today's w (see danl.core.memory)
+    memory="corrected"   line 19 with every fragment carried to today's w (see danl.server.memory)
 
 Nothing is safeguarded here: what comes of a step is taken. `danl.methods.safeguarded` is the loop that looks first.
 """
@@ -23,14 +23,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from danl.core.aggregate import gradients_of, mean_gradient, mean_hessian, of_kind, reported_size, trained_pairs
-from danl.core.curvature import Curvature, project
-from danl.core.memory import Memory
-from danl.core.messages import Array, Exchange, GradientTask, HessianReply, Replies
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.curvature_task import whole_hessian_task, widened
 from danl.methods.ending import margins_of, only_rounding, relative, size_of
 from danl.methods.masking import masked_tasks
+from danl.protocol.messages import Array, Exchange, GradientTask, HessianReply, Replies
+from danl.server.aggregation import gradients_of, mean_gradient, mean_hessian, of_kind, reported_size, trained_pairs
+from danl.server.curvature import Curvature, project
+from danl.server.memory import Memory
 
 if TYPE_CHECKING:
     from danl.methods.danl import DANL

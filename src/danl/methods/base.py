@@ -15,11 +15,11 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from danl.core.messages import Array, Exchange, Mask, Replies, Task
-from danl.core.stack import Tasks
 from danl.evolve import evolve
+from danl.objective.regions import IntArray, Regions
 from danl.policies.base import PlannedPolicy, Setting, WorkerPolicy
-from danl.regions import IntArray, Regions
+from danl.protocol.batches import Tasks
+from danl.protocol.messages import Array, Exchange, Mask, Replies, Task
 
 Status = Literal["converged", "max_rounds", "diverged", "quorum_lost", "interrupted", "stopped"]
 

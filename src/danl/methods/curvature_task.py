@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from danl.core.aggregate import of_kind
-from danl.core.messages import Array, CurvatureReply, CurvatureTask, HessianReply, HessianTask, Replies, Reply
-from danl.core.stack import Stacked
+from danl.protocol.batches import Stacked
+from danl.protocol.messages import Array, CurvatureReply, CurvatureTask, HessianReply, HessianTask, Replies, Reply
+from danl.server.aggregation import of_kind
 
 if TYPE_CHECKING:
     from danl.methods.danl import DANL

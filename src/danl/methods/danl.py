@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from danl.core.messages import Dtype, Exchange, Replies, Submodel
-from danl.core.structure import Structure
 from danl.errors import InputError, bad_argument
 from danl.methods.algorithm1 import Algorithm1
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.checks import check_batch_size, check_choice, check_mu, check_share, check_whole
 from danl.methods.safeguarded import Safeguarded
 from danl.methods.structured import Structured
-from danl.regions import Regions
+from danl.objective.regions import Regions
+from danl.protocol.hessian_form import Structure
+from danl.protocol.messages import Dtype, Exchange, Replies, Submodel
 
 CURVATURES = (
     "'adaptive' or 'full', 'block', 'lowrank:50' (or another number), 'diag', 'once' or a whole number of rounds >= 1"
@@ -55,7 +55,7 @@ class DANL:
         Rows a worker samples for a gradient and for the Hessian. Default: its whole shard.
     secant : int
         Pairs of steps and changes of the gradient that correct the curvature between two Hessian exchanges, where
-        everyone sends all of the gradient (`danl.core.secant`). 0 is none; 10 saves many rounds.
+        everyone sends all of the gradient (`danl.server.quasi_newton`). 0 is none; 10 saves many rounds.
     finish : bool
         With mini-batches: go over to whole shards when noise is all that is left.
     contraction, window : float, int

@@ -17,9 +17,12 @@ from typing import Literal
 
 import numpy as np
 
-from danl.core.aggregate import mean_gradient, mean_hessian, of_kind, reported_size
-from danl.core.curvature import Curvature, project
-from danl.core.messages import (
+from danl.methods.base import Info, Setup, Status, Turn, too_few
+from danl.methods.checks import check_batch_size, check_learning_rate, check_mu
+from danl.methods.ending import Origin, Remark, margins_of, only_rounding, relative, size_of, verdict
+from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
+from danl.objective.regions import Regions
+from danl.protocol.messages import (
     Array,
     Exchange,
     GradientReply,
@@ -28,12 +31,9 @@ from danl.core.messages import (
     HessianTask,
     Replies,
 )
-from danl.core.structured import Diagonal
-from danl.methods.base import Info, Setup, Status, Turn, too_few
-from danl.methods.checks import check_batch_size, check_learning_rate, check_mu
-from danl.methods.ending import Origin, Remark, margins_of, only_rounding, relative, size_of, verdict
-from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
-from danl.regions import Regions
+from danl.server.aggregation import mean_gradient, mean_hessian, of_kind, reported_size
+from danl.server.curvature import Curvature, project
+from danl.server.partial_curvature import Diagonal
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from danl.core.messages import Array
-from danl.core.structured import Curved, Diagonal
 from danl.methods.armijo import ROUNDING
 from danl.methods.base import Setup, Status
+from danl.protocol.messages import Array
+from danl.server.partial_curvature import Curved, Diagonal
 
 TINY = float(np.finfo(float).tiny)
 VANISHED = 1e-4

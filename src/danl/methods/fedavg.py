@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from danl.core.aggregate import mean_model, of_kind, reported_size
-from danl.core.messages import Array, Exchange, LocalStepsTask, ModelReply, Replies
-from danl.core.structured import Diagonal
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_learning_rate, check_whole
 from danl.methods.ending import relative, relative_decrement, size_of
 from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
+from danl.protocol.messages import Array, Exchange, LocalStepsTask, ModelReply, Replies
+from danl.server.aggregation import mean_model, of_kind, reported_size
+from danl.server.partial_curvature import Diagonal
 
 
 @dataclass(frozen=True)

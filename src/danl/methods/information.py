@@ -15,8 +15,11 @@ from typing import Literal
 
 import numpy as np
 
-from danl.core.aggregate import hessian_sum, of_kind
-from danl.core.messages import (
+from danl.methods.base import Info, Setup, Status, Turn
+from danl.methods.safeguarded_state import losses_of
+from danl.objective.regions import Regions
+from danl.protocol.batches import Tasks, who_answered
+from danl.protocol.messages import (
     FOR_GOOD,
     Array,
     Exchange,
@@ -28,10 +31,7 @@ from danl.core.messages import (
     Task,
     unpack,
 )
-from danl.core.stack import Tasks, who_answered
-from danl.methods.base import Info, Setup, Status, Turn
-from danl.methods.safeguarded_state import losses_of
-from danl.regions import Regions
+from danl.server.aggregation import hessian_sum, of_kind
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from danl.core.messages import GradientTask, Task
-from danl.core.stack import Tasks
-from danl.core.streams import PLANNED_MASKS, stream
 from danl.methods.base import Setup, Turn
 from danl.policies.base import Round, validated_masks
 from danl.policies.full import Full
 from danl.policies.measures import with_a_region
+from danl.protocol.batches import Tasks
+from danl.protocol.messages import GradientTask, Task
+from danl.protocol.streams import PLANNED_MASKS, stream
 
 
 def masked_tasks(template: GradientTask, setup: Setup, turn: Turn, idle: Task | None = None) -> Mapping[int, Task]:

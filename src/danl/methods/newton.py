@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from danl.core.aggregate import mean_gradient, mean_hessian, mean_loss, of_kind
-from danl.core.curvature import project
-from danl.core.messages import Array, Exchange, HessianReply, HessianTask, LossReply, LossTask, Replies
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_batch_size, check_mu
 from danl.methods.ending import Origin, Remark, margins_of, relative, size_of, verdict
-from danl.regions import Regions
+from danl.objective.regions import Regions
+from danl.protocol.messages import Array, Exchange, HessianReply, HessianTask, LossReply, LossTask, Replies
+from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss, of_kind
+from danl.server.curvature import project
 
 
 @dataclass(frozen=True)

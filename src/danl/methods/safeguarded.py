@@ -28,24 +28,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from danl.core.aggregate import trained_pairs
-from danl.core.carried import corrected, predicted_changes
-from danl.core.curvature import project
-from danl.core.memory import Memory
-from danl.core.messages import (
-    FOR_GOOD,
-    Array,
-    Exchange,
-    GradientTask,
-    LossTask,
-    Mask,
-    Replies,
-    Task,
-    unpack,
-)
-from danl.core.secant import Secant
-from danl.core.stack import Tasks, who_answered
-from danl.core.structured import Curved
 from danl.evolve import evolve
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Turn
@@ -72,6 +54,24 @@ from danl.methods.safeguarded_state import (
     with_reach,
     with_size,
 )
+from danl.protocol.batches import Tasks, who_answered
+from danl.protocol.messages import (
+    FOR_GOOD,
+    Array,
+    Exchange,
+    GradientTask,
+    LossTask,
+    Mask,
+    Replies,
+    Task,
+    unpack,
+)
+from danl.server.aggregation import trained_pairs
+from danl.server.carried import corrected, predicted_changes
+from danl.server.curvature import project
+from danl.server.memory import Memory
+from danl.server.partial_curvature import Curved
+from danl.server.quasi_newton import Secant
 
 if TYPE_CHECKING:
     from danl.methods.danl import DANL

@@ -8,9 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from danl.core.aggregate import hessian_sum
-from danl.core.memory import Memory
-from danl.core.messages import (
+from danl.evolve import evolve
+from danl.methods.base import Status
+from danl.methods.curvature_task import curvature_sum
+from danl.methods.ending import Origin, Remark, margins_of, size_of, verdict
+from danl.objective.regions import IntArray
+from danl.protocol.batches import Stacked
+from danl.protocol.messages import (
     Array,
     CurvatureReply,
     DataReply,
@@ -20,14 +24,10 @@ from danl.core.messages import (
     Replies,
     Reply,
 )
-from danl.core.secant import Secant
-from danl.core.stack import Stacked
-from danl.core.structured import Curved
-from danl.evolve import evolve
-from danl.methods.base import Status
-from danl.methods.curvature_task import curvature_sum
-from danl.methods.ending import Origin, Remark, margins_of, size_of, verdict
-from danl.regions import IntArray
+from danl.server.aggregation import hessian_sum
+from danl.server.memory import Memory
+from danl.server.partial_curvature import Curved
+from danl.server.quasi_newton import Secant
 
 Ask = Literal["hessian", "gradient", "full", "loss"]
 

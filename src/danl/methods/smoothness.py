@@ -10,11 +10,11 @@ import math
 
 import numpy as np
 
-from danl.core.aggregate import of_kind, shares
-from danl.core.messages import Array, Exchange, Replies, SmoothnessReply, SmoothnessTask
-from danl.core.structured import Diagonal
 from danl.errors import InputError
 from danl.methods.base import Setup, Turn
+from danl.protocol.messages import Array, Exchange, Replies, SmoothnessReply, SmoothnessTask
+from danl.server.aggregation import of_kind, shares
+from danl.server.partial_curvature import Diagonal
 
 
 def ask_smoothness(setup: Setup, turn: Turn) -> Exchange:

@@ -1,8 +1,8 @@
 r"""The safeguarded loop for many coefficients: curvature that is a part of the Hessian, bent by the gradients seen.
 
-The curvature is a block for every region, a low-rank sketch or a diagonal (`danl.core.structure`), made at the start
-and again where that helps. Every whole gradient that everyone sent makes it better: it is the initial matrix of a
-limited-memory BFGS direction (`danl.core.structured.QuasiNewton`), which costs nothing on the wire. What the loop of
+The curvature is a block for every region, a low-rank sketch or a diagonal (`danl.protocol.hessian_form`), made at the
+start and again where that helps. Every whole gradient that everyone sent makes it better: it is the initial matrix of a
+limited-memory BFGS direction (`danl.server.partial_curvature`), which costs nothing on the wire. What the loop of
 `danl.methods.safeguarded` asks of Hessians is asked of whole gradients here, which are far smaller:
 
     1  a step from everyone's whole gradient is one of descent, and is tried at length 1; one that is refused is
@@ -23,9 +23,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from danl.core.messages import Array, CurvatureTask, Replies
-from danl.core.streams import SKETCH, stream
-from danl.core.structured import Curved, QuasiNewton, build
 from danl.methods.armijo import at_rounding, given_up, shorter
 from danl.methods.base import Setup
 from danl.methods.ending import relative
@@ -47,6 +44,9 @@ from danl.methods.safeguarded_state import (
     with_reach,
     with_size,
 )
+from danl.protocol.messages import Array, CurvatureTask, Replies
+from danl.protocol.streams import SKETCH, stream
+from danl.server.partial_curvature import Curved, QuasiNewton, build
 
 GROWTH = 1.1
 """By how much a remembered length grows with every step that is taken."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from danl.errors import InputError
-from danl.regions import BoolArray, IntArray, Regions
+from danl.objective.regions import BoolArray, IntArray, Regions
 
 FloatArray: TypeAlias = NDArray[np.float64]
 

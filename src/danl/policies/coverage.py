@@ -17,9 +17,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from danl.errors import bad_argument
+from danl.objective.regions import BoolArray
 from danl.policies.arguments import share, whole_number
 from danl.policies.base import Promise, Round, Setting
-from danl.regions import BoolArray
 
 
 @dataclass(frozen=True)

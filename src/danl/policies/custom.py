@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from danl.errors import bad_argument
+from danl.objective.regions import BoolArray, Regions
 from danl.policies.base import FloatArray, Promise, Setting, validated_mask
-from danl.regions import BoolArray, Regions
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from danl.objective.regions import BoolArray
 from danl.policies.base import Promise, Round, Setting
-from danl.regions import BoolArray
 
 
 @dataclass(frozen=True)

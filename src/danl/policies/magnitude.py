@@ -14,9 +14,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from danl.objective.regions import BoolArray, Regions
 from danl.policies.arguments import share
 from danl.policies.base import FloatArray, Promise, Setting
-from danl.regions import BoolArray, Regions
 
 
 @dataclass(frozen=True)

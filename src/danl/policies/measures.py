@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from danl.regions import BoolArray, IntArray
+from danl.objective.regions import BoolArray, IntArray
 
 
 def coverage_counts(masks: BoolArray) -> IntArray:

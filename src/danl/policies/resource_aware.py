@@ -16,10 +16,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from danl.errors import bad_argument
+from danl.objective.regions import BoolArray, IntArray
 from danl.policies.arguments import positive
 from danl.policies.base import FloatArray, Promise, Round, Setting
 from danl.policies.profiles import Fleet, Profile, load_of, seconds
-from danl.regions import BoolArray, IntArray
 
 
 @dataclass(frozen=True)

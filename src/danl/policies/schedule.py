@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from danl.errors import bad_argument
+from danl.objective.regions import BoolArray
 from danl.policies.base import Promise, Round, Setting
 from danl.policies.measures import MaskRecord
-from danl.regions import BoolArray
 
 
 @dataclass(frozen=True, eq=False, init=False)

@@ -10,7 +10,7 @@ import numpy as np
 from danl.report.findings import Finding, region_waits
 from danl.report.run import RecordedRun
 from danl.report.trend import trend_of
-from danl.words import percent
+from danl.wording import percent
 
 FIRST_ORDER = ("gd", "fedavg")
 WITHOUT_SAFEGUARD = ("danl-masked", "danl-paper", "newton-zero", "newton-undamped")

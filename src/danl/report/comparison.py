@@ -9,7 +9,7 @@ import numpy as np
 from danl.floor import gap_told
 from danl.report.findings import Finding
 from danl.report.run import RecordedRun
-from danl.words import counted, human_bytes, listed, seconds, small
+from danl.wording import counted, human_bytes, listed, seconds, small
 
 LOST = ("diverged", "quorum_lost")
 """Runs that ended so came near to nothing, whatever their last row says."""

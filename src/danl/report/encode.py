@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from danl.history import TRAINING, History
 from danl.report.run import RecordedRun
-from danl.trace import Trace
+from danl.run.history import TRAINING, History
+from danl.run.trace import Trace
 
 KINDS = ("hessian", "gradient", "loss", "local-steps", "smoothness", "scores", "check")
 MOST_POINTS = 6000

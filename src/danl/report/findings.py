@@ -15,8 +15,8 @@ from danl.floor import gap_told
 from danl.report.pace import pace_of
 from danl.report.run import RecordedRun
 from danl.report.trend import Trend, trend_of
-from danl.trace import NOT_ASKED, SILENT
-from danl.words import counted, human_bytes, listed, percent, seconds, small
+from danl.run.trace import NOT_ASKED, SILENT
+from danl.wording import counted, human_bytes, listed, percent, seconds, small
 
 Tone = Literal["good", "note", "warn", "try"]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from danl.history import History, Row
 from danl.report.encode import all_masks, columns_of, frames_that_fit, left_out
 from danl.report.payload import summary_of, workers_of
 from danl.report.run import RecordedRun
-from danl.trace import Trace
+from danl.run.history import History, Row
+from danl.run.trace import Trace
 
 SUMMED = ("exchanges", "hessians", "refused", "failed", "bytes_up", "bytes_down", "seconds", "simulated")
 """What of a summary adds up from row to row; the rest is that of the newest one."""

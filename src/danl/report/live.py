@@ -18,13 +18,13 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 
 from danl.errors import InputError, bad_argument
-from danl.history import History, Row
 from danl.report.findings import Finding, findings
 from danl.report.growing import Growing
 from danl.report.page import page_of, policy
 from danl.report.payload import payload_of, sections_of
 from danl.report.run import RecordedRun
-from danl.trace import Trace
+from danl.run.history import History, Row
+from danl.run.trace import Trace
 
 ADDRESS = "127.0.0.1"
 OWN_NAMES = (ADDRESS, "localhost")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from danl.core.messages import Array, Mask
+from danl.protocol.messages import Array, Mask
 from danl.report.run import RecordedRun
 
 PACE_SHARE = 0.8

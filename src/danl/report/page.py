@@ -18,10 +18,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from danl.atomic import write_text
 from danl.errors import InputError
 from danl.report.payload import payload_of
 from danl.report.run import RecordedRun
+from danl.storage.atomic import write_text
 
 SCRIPTS = ("data.js", "draw.js", "page.js")
 """The page's own script, in the order it is put together."""

@@ -11,14 +11,14 @@ import numpy as np
 
 from danl._version import __version__
 from danl.floor import FLOOR, is_rounding
-from danl.history import TRAINING
 from danl.report.comparison import comparison
 from danl.report.encode import KINDS, MARKED_POINTS, chosen_rows, masks_of, row_columns
 from danl.report.findings import findings
 from danl.report.pace import among_slowest
 from danl.report.run import NO_TRACE, RecordedRun
-from danl.trace import NOT_ASKED, SILENT, Trace
-from danl.words import counted
+from danl.run.history import TRAINING
+from danl.run.trace import NOT_ASKED, SILENT, Trace
+from danl.wording import counted
 
 MOST_TEXT = 2000
 """Characters of one value in the table of settings; of a longer one the beginning is shown."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from danl.errors import InputError
-from danl.history import TRAINING, History
-from danl.trace import Trace
+from danl.run.history import TRAINING, History
+from danl.run.trace import Trace
 
 REPRODUCTION = ("index.md", "environment.json")
 """Files by which a folder of `danl reproduce` is known."""

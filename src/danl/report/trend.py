@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from danl.floor import FLOOR
-from danl.history import History
+from danl.run.history import History
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

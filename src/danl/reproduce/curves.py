@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from danl.atomic import written_whole
-from danl.core.messages import Array
 from danl.errors import InputError
+from danl.protocol.messages import Array
 from danl.reproduce.runs import FIGURES, PAPER, Curve, Plan
 from danl.reproduce.store import Store, Stored
+from danl.storage.atomic import written_whole
 
 AGAINST = ("optimum", "newton20")
 """What F* is: the verified optimum, or the value after the paper's twenty Newton steps."""

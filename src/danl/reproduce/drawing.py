@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from danl.atomic import written_whole
-from danl.core.messages import Array
 from danl.errors import InputError
-from danl.figures import COLOURS, MARKERS, STYLES
 from danl.floor import FLOOR, floored
+from danl.plots.figures import COLOURS, MARKERS, STYLES
+from danl.protocol.messages import Array
 from danl.reproduce.curves import (
     PENALTY_FIGURES,
     CurveData,
@@ -43,6 +42,7 @@ from danl.reproduce.curves import (
 from danl.reproduce.execute import digest
 from danl.reproduce.runs import FIGURES, PAPER, Plan
 from danl.reproduce.store import Store
+from danl.storage.atomic import written_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,24 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from danl.core.messages import Array
-from danl.core.streams import stream
 from danl.data import Dataset, load_dataset, partition
 from danl.data.fetch import digest_and_rows
 from danl.errors import DanlWarning
-from danl.history import History
 from danl.methods import make_method
+from danl.objective.problem import Problem
 from danl.policies import make_policy
-from danl.problem import Problem
+from danl.protocol.messages import Array
+from danl.protocol.streams import stream
 from danl.reproduce.runs import NEAR, Run
-from danl.result import Reference, Result
-from danl.solver import reference_optimum, setting_of, solve
+from danl.run.history import History
+from danl.run.result import Reference, Result
+from danl.run.solver import reference_optimum, setting_of, solve
 from danl.theory import certify
 
 TOL = 1e-10
 NEWTON_STEPS = 20
 """The paper's F* is the value after so many steps of Newton's method."""
-SCALING, DIRECTION = 100, 101  # purposes of random streams, beside those of danl.core.streams
+SCALING, DIRECTION = 100, 101  # purposes of random streams, beside those of danl.protocol.streams
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from danl.atomic import write_json, write_text
 from danl.reproduce import report
 from danl.reproduce.claims import claim_runs, judge_all
 from danl.reproduce.claims.base import Verdict
@@ -25,6 +24,7 @@ from danl.reproduce.pool import complete, missing_runs
 from danl.reproduce.runs import TARGETS, Plan, Run
 from danl.reproduce.store import Store
 from danl.reproduce.tables import all_tables
+from danl.storage.atomic import write_json, write_text
 
 CLAIMS = "claims"
 

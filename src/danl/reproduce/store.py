@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from danl.atomic import written_whole
-from danl.core.messages import Array
 from danl.errors import InputError
-from danl.history import History
+from danl.protocol.messages import Array
 from danl.reproduce.runs import Run
 from danl.reproduce.sources import code_digest
+from danl.run.history import History
+from danl.storage.atomic import written_whole
 
 
 @dataclass(frozen=True)

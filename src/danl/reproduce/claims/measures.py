@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from danl.core.messages import Array
+from danl.protocol.messages import Array
 from danl.reproduce.claims.base import Reader
 from danl.reproduce.runs import Run
 from danl.reproduce.store import Stored

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from danl.core.messages import Array
+from danl.protocol.messages import Array
 from danl.reproduce.claims.base import Reader, Table, Verdict
 from danl.reproduce.claims.cases import (
     Finding,

@@ -1,0 +1,1 @@
+"""Workers as sites of a Flower federation."""

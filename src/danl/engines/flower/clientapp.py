@@ -1,0 +1,56 @@
+"""The ClientApp: a site's answers carried by Flower's messages.
+
+The site is what its SuperNode was started with (--node-config); see `Site.from_config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from danl.data.place import place_of
+from danl.engines.flower.records import FACTS, MESSAGE, OPENING, RECORD, message_type, record_of
+from danl.engines.flower.site import LONGEST_DETAIL, TASKS, Site
+from danl.protocol.messages import Failure
+from danl.protocol.wire import encode
+
+
+def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
+    """A ClientApp whose site `site_of` makes from the node's configuration."""
+    made = ClientApp()
+
+    def facts(message: Message, context: Context) -> Message:
+        """Tell the site's name and the facts of its shard."""
+        told: dict[str, str | bytes]
+        name = context.node_config.get("name", context.node_id)
+        try:
+            site = site_of(context.node_config)
+            name = site.name
+            told = {FACTS: site.facts(record_of(message).get("loss"))}
+        except Exception as error:  # a wrong file or setting: the server is to say which site, and where in the file
+            told = {MESSAGE: failed(name, error)}
+        return Message(RecordDict({RECORD: ConfigRecord(told)}), reply_to=message)
+
+    def answer(message: Message, context: Context) -> Message:
+        """Answer one task."""
+        asked = record_of(message)
+        try:
+            reply = site_of(context.node_config).answer(asked.get(MESSAGE), asked.get(OPENING))
+        except Exception as error:  # a setting: what the site itself meets it answers with
+            reply = failed(context.node_config.get("name", context.node_id), error)
+        return Message(RecordDict({RECORD: ConfigRecord({MESSAGE: reply})}), reply_to=message)
+
+    def failed(name: object, error: Exception) -> bytes:
+        """What leaves the site of an error: Flower would send its text."""
+        return encode(Failure(0, "error", f"site {name}: {place_of(error)}"[:LONGEST_DETAIL]))
+
+    made.query(FACTS)(facts)
+    for task in TASKS:
+        made.train(message_type(task).partition(".")[2])(answer)
+    return made
+
+
+app = client_app(Site.from_config)

@@ -1,0 +1,303 @@
+"""The engine over a Flower Grid: tasks to SuperNodes, replies back, and nothing else.
+
+Every exchange is a push and pulls until all have answered or the deadline has passed. Messages live as long as their
+deadline, so that a site that was away does not come back to a heap of old tasks. A reply is taken if it answers a
+message of this exchange, from the node that was asked, once; others are dropped and counted.
+
+A site that is offline (its SuperNode is restarted, or its line is down) is not absent yet. Flower says so at once, each
+time; so it is asked again within the exchange, for `wait` seconds from when it was first seen to be offline, as at the
+start. If the deadline comes first, its failure is "restarting", which counts as no absence; after `wait` seconds it is
+"died", and nobody waits for it any more until it answers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from danl.data.reference import ShardFacts
+from danl.engines.flower.opening import Opening, named_loss
+from danl.engines.flower.records import FACTS, MESSAGE, OPENING, RECORD, message_type, record_of
+from danl.engines.flower.site import LONGEST_DETAIL, TASKS
+from danl.errors import InputError, bad_argument, warn
+from danl.objective.problem import RemoteProblem, Terms
+from danl.objective.regions import Regions
+from danl.policies.base import WorkerPolicy
+from danl.protocol.messages import Exchange, Failure, FailureKind, Replies, Reply
+from danl.protocol.wire import WireError, decode, encode, most_bytes
+
+OFFLINE = 5
+"""Flower's error code for a node that is not there."""
+AGAIN = 3.0
+"""Seconds between two messages to a site that is offline."""
+DIED = (OFFLINE, 8)
+"""Flower's error codes for a node that is gone and for a ClientApp whose process crashed."""
+EXPIRED = (3, 4)
+"""Flower's error codes for a message or a reply that is no longer there."""
+FAILURE_ROOM = 8192
+"""Bytes that are left for a failure's text, whatever escapes it needs."""
+NUMBERS = [part for part in fields(ShardFacts) if part.type in ("int", "float")]
+
+
+class GridEngine:
+    """Workers at the SuperNodes of a Flower federation.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        As a ServerApp's main function gets it.
+    sites : int
+        How many sites there must be before the run starts; all that are there take part.
+    deadline : float
+        Seconds an exchange may take; who has not answered by then is left out of it.
+    wait : float
+        Seconds to wait for the sites at the start, and for one that is offline later.
+    poll : float
+        Seconds between two looks for replies.
+
+    """
+
+    name = "flower"
+
+    def __init__(
+        self, grid: Any, *, sites: int = 1, deadline: float = 300.0, wait: float = 120.0, poll: float = 0.2
+    ) -> None:
+        if not isinstance(sites, int) or isinstance(sites, bool) or sites < 1:
+            raise bad_argument("sites", sites, "a whole number of at least 1")
+        for name, value in (("deadline", deadline), ("wait", wait), ("poll", poll)):
+            if not (math.isfinite(value) and value > 0):
+                raise bad_argument(name, value, "a number of seconds above 0")
+        self._grid, self._sites, self._deadline, self._wait, self._poll = grid, sites, deadline, wait, poll
+        self._nodes: list[int] = []  # by worker
+        self._names: list[str] = []  # by worker
+        self._opening: Opening | None = None
+        self._most_bytes = FAILURE_ROOM
+        self._late: set[str] = set()  # messages that were given up and may yet be answered
+        self._offline: dict[int, float] = {}  # nodes that are not there, and since when
+
+    def __repr__(self) -> str:
+        return f"GridEngine(sites={self._names or self._sites}, deadline={self._deadline:g})"
+
+    @property
+    def site_names(self) -> tuple[str, ...]:
+        """The site of each worker."""
+        return tuple(self._names)
+
+    def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
+        """Wait for the sites and ask each for its name and facts; workers are numbered by the sites' names."""
+        if problem.shards:
+            raise bad_argument("shards", len(problem.shards), "left out", "the sites know where their rows are")
+        told: dict[int, tuple[str, ShardFacts]] = {}
+        faults: dict[int, str] = {}
+        asked: dict[str, int] = {}  # nodes that have not answered, by the message that asks them
+        hopeless = False
+        end = time.monotonic() + self._wait
+        while True:
+            known = {*told, *faults, *asked.values()}
+            new = [node for node in self._grid.get_node_ids() if node not in known]
+            sent = self._push_question(named_loss(problem), new, max(end - time.monotonic(), 1.0))
+            asked |= sent
+            faults |= dict.fromkeys(set(new) - set(sent.values()), "a node could not be asked")
+            for reply in self._grid.pull_messages(set(asked)) if asked else ():
+                node = asked.get(reply.metadata.reply_to_message_id)
+                if node is None or not (reply.has_error() or reply.metadata.src_node_id == node):
+                    continue
+                del asked[reply.metadata.reply_to_message_id]
+                heard = _facts(reply)
+                if isinstance(heard, str):
+                    faults[node] = heard
+                    hopeless |= not reply.has_error() or _kind_of(reply.error.code) == "error"
+                else:
+                    told[node] = heard
+            if hopeless and len(told) + len(asked) < self._sites:
+                break  # a site said that it cannot take part, and without it there are too few: waiting heals nothing
+            if (len(told) >= self._sites and not asked) or time.monotonic() >= end:
+                break
+            time.sleep(self._poll)
+        self._late |= set(asked)
+        if len(told) < self._sites:
+            why = "; ".join(faults.values()) or "start their SuperNodes, and check their logs"
+            if asked and not hopeless:
+                why += f"; {len(asked)} did not tell of their data in time"
+            within = "" if hopeless else f" within {self._wait:g} s"
+            raise InputError(f"sites={self._sites}: found {len(told)}{within}; {why}")
+        for fault in [*faults.values(), *["a node did not tell of its data in time"] * len(asked)]:
+            warn(f"a node is left out: {fault}")
+        return self._number(told)
+
+    def _push_question(self, loss: str, nodes: Sequence[int], seconds: float) -> dict[str, int]:
+        """Ask nodes for their facts; the nodes whose message Flower took, by its id."""
+        request = RecordDict({RECORD: ConfigRecord({"loss": loss})})
+        kind, group = f"query.{FACTS}", "facts"
+        return self._pushed({node: Message(request, node, kind, ttl=seconds, group_id=group) for node in nodes})
+
+    def _number(self, told: Mapping[int, tuple[str, ShardFacts]]) -> Sequence[ShardFacts]:
+        """Workers in the order of their sites' names: the same whichever node came first."""
+        ordered = sorted(told, key=lambda node: (told[node][0], node))
+        self._nodes, self._names = ordered, [told[node][0] for node in ordered]
+        for name in self._names:
+            if self._names.count(name) > 1:
+                raise InputError(f"name={name!r}: two sites have this name; give each its own in its --node-config")
+        return [told[node][1] for node in ordered]
+
+    def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
+        """Write the terms down; they travel with every task."""
+        if not self._nodes:
+            raise InputError(
+                "problem: rows in memory cannot be solved on Flower's sites; use danl.objective.problem.RemoteProblem()"
+            )
+        self._opening = Opening.of(problem, regions=regions, policy=policy, seed=seed)
+        self._most_bytes = most_bytes(regions.n_features, regions.n_regions) + FAILURE_ROOM
+
+    def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
+        """Send the tasks, collect what comes by the deadline."""
+        assert self._opening is not None, "the engine has not been opened"
+        seconds = self._deadline if deadline is None else deadline
+        opening, workers = self._opening, {self._nodes[worker]: worker for worker in exchange.tasks}
+
+        def message(node: int, seconds: float) -> Any:
+            task = exchange.tasks[workers[node]]
+            content = ConfigRecord({MESSAGE: encode(task), OPENING: opening.to_json(workers[node])})
+            kind, group = message_type(type(task)), str(task.exchange)
+            return Message(RecordDict({RECORD: content}), node, kind, ttl=max(seconds, 1.0), group_id=group)
+
+        answers, dropped = self._ask({node: message(node, seconds) for node in workers}, seconds, message)
+        received: dict[int, Reply] = {}
+        failures: dict[int, Failure] = {}
+        for worker in exchange.tasks:
+            heard = self._heard(worker, answers.get(self._nodes[worker]), seconds)
+            if isinstance(heard, Failure):
+                failures[worker] = heard
+            else:
+                received[worker] = heard
+        return Replies(received, failures, dropped)
+
+    def close(self) -> None:
+        """Forget the nodes, which are Flower's to stop; the sites' names stay, for the record."""
+        self._nodes, self._opening, self._offline = [], None, {}
+
+    def _ask(
+        self, messages: Mapping[int, Any], seconds: float, again: Callable[[int, float], Any] | None = None
+    ) -> tuple[dict[int, Any], int]:
+        """Replies by node, and how many others were dropped; `again` makes new messages for nodes that are offline."""
+        end, next_time = time.monotonic() + seconds, time.monotonic() + AGAIN
+        waiting = self._pushed(messages)
+        answers: dict[int, Any] = {}
+        dropped = 0
+        while True:
+            for reply in self._grid.pull_messages({*waiting, *self._late}) if waiting else ():
+                answered = reply.metadata.reply_to_message_id
+                node = waiting.get(answered)
+                if node is not None and (reply.has_error() or reply.metadata.src_node_id == node):
+                    answers[node] = reply
+                    del waiting[answered]
+                else:
+                    dropped += not reply.has_error()
+                    self._late.discard(answered)
+            now = time.monotonic()
+            answered = set(messages).difference(waiting.values()) if again else set()
+            away = [node for node in answered if self._is_away(node, answers.get(node), now)]
+            if not (waiting or away) or now >= end:
+                break
+            if again is not None and away and now >= next_time:
+                waiting |= self._pushed({node: again(node, end - now) for node in away})
+                next_time = now + AGAIN
+            time.sleep(min(self._poll, max(end - time.monotonic(), 0.0)))
+        self._late |= set(waiting)
+        return answers, dropped
+
+    def _pushed(self, messages: Mapping[int, Any]) -> dict[str, int]:
+        """Send them; the nodes whose message Flower took, by its name."""
+        accepted = set(self._grid.push_messages(list(messages.values()))) if messages else set()
+        sent = {message.metadata.message_id: node for node, message in messages.items()}
+        return {name: node for name, node in sent.items() if name in accepted}
+
+    def _is_away(self, node: int, answer: Any, now: float) -> bool:
+        """Whether a node that was asked is offline, and to be asked again."""
+        if answer is not None and not (answer.has_error() and answer.error.code == OFFLINE):
+            self._offline.pop(node, None)
+            return False
+        return now < self._offline.setdefault(node, now) + self._wait
+
+    def _heard(self, worker: int, answer: Any, seconds: float) -> Reply | Failure:
+        """A worker's reply, or what became of it."""
+
+        def failure(kind: FailureKind, detail: str) -> Failure:
+            return Failure(worker, kind, f"site {self._names[worker]}: {detail}"[: 2 * LONGEST_DETAIL])
+
+        since = self._offline.get(self._nodes[worker])
+        if since is not None:
+            away = time.monotonic() - since
+            if away < self._wait:
+                return failure("restarting", f"offline for {away:.0f} s, expected back")
+            return failure("died", f"offline, and not back within {self._wait:g} s")
+        if answer is None:
+            return failure("timeout", f"no answer within {seconds:g} s")
+        if answer.has_error():
+            return failure(_kind_of(answer.error.code), _reason(answer.error))
+        try:
+            heard = decode(record_of(answer).get(MESSAGE), most_bytes=self._most_bytes)  # type: ignore[arg-type]
+        except WireError as error:
+            return failure("invalid", f"its reply cannot be read: {error}")
+        if type(heard) in TASKS:
+            return failure("invalid", f"answered with a task, {type(heard).__name__}")
+        if not isinstance(heard, Failure):
+            return heard  # type: ignore[return-value]  # of all types there are, only replies are left
+        if heard.worker != worker or heard.kind not in ("refused", "error"):
+            return failure("invalid", f"sent a failure nobody can send: {heard.kind} of worker {heard.worker}")
+        return failure(heard.kind, heard.detail.removeprefix(f"site {self._names[worker]}: "))
+
+
+def _kind_of(code: int) -> FailureKind:
+    return "died" if code in DIED else "timeout" if code in EXPIRED else "error"
+
+
+def _reason(error: Any) -> str:
+    lines = [line.strip() for line in str(error.reason or "").splitlines() if line.strip()]
+    return f"Flower's error {error.code}: {lines[-1] if lines else 'no reason given'}"
+
+
+def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
+    """What a node told of its site, or what is wrong with it."""
+    if answer.has_error():
+        return _reason(answer.error)
+    record = record_of(answer)
+    if MESSAGE in record:
+        try:
+            failed = decode(record[MESSAGE], most_bytes=FAILURE_ROOM)
+        except WireError as error:
+            return f"a node's answer cannot be read: {error}"
+        return failed.detail if isinstance(failed, Failure) else "a node answered a question nobody asked"
+    try:
+        told = json.loads(record[FACTS])
+        name, facts = told["site"], ShardFacts(**told["facts"])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return "a node told of its data in a way nobody can read; do both ends run the same danl?"
+    if not isinstance(name, str) or not 0 < len(name) <= 100:
+        return "a node has no name; give it one in its --node-config"
+    for part in NUMBERS:
+        value = getattr(facts, part.name)
+        whole = part.type == "int"
+        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not fits or not math.isfinite(value) or value < 0:
+            return f"site {name}: told {part.name}={value!r}"
+    if facts.rows < 1 or facts.n_features < 1 or not facts.total_weight > 0:
+        return f"site {name}: has no rows"
+    if not _named(facts.feature_names, facts.n_features) or not isinstance(facts.target_name, str | None):
+        return f"site {name}: told names of its columns that nobody can read; do both ends run the same danl?"
+    names = None if facts.feature_names is None else tuple(facts.feature_names)
+    return name, replace(facts, feature_names=names, site=name)
+
+
+def _named(names: Any, width: int) -> bool:
+    """Whether these are names of that many columns, no two alike, or none."""
+    if names is None:
+        return True
+    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return texts and len(names) == len(set(names)) == width

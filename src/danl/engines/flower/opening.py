@@ -1,0 +1,166 @@
+"""What a site must know of a run to answer a task: a few lines of JSON that travel with every task.
+
+A Flower site starts a new process for every message, so nothing can be told once and kept in memory. Nothing needs to
+be: a worker's answer is a function of task, shard and opening, and its mini-batches are drawn from (seed, worker,
+exchange), not from a generator that moves on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from danl.data.partition import Shard
+from danl.errors import InputError, bad_argument
+from danl.objective.losses import make_loss
+from danl.objective.problem import RemoteProblem, Terms
+from danl.objective.regions import Regions
+from danl.policies import Magnitude, Random, make_policy
+from danl.policies.base import WorkerPolicy
+from danl.worker.worker import Worker
+
+LONGEST = 64_000_000
+"""Characters an opening may have: regions given as index groups take a few for every feature."""
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "worker": lambda value: _whole(value),
+    "loss": lambda value: isinstance(value, str),
+    "l2": lambda value: value is None or _number(value),
+    "alpha": lambda value: value is None or _number(value),
+    "weighting": lambda value: isinstance(value, str),
+    "intercept": lambda value: isinstance(value, bool),
+    "feature_names": lambda value: value is None or _names(value),
+    "regions": lambda value: isinstance(value, list),
+    "policy": lambda value: value is None or isinstance(value, str),
+    "seed": lambda value: _whole(value),
+    "centre": lambda value: value is None or (isinstance(value, list) and all(_number(each) for each in value)),
+}
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The terms of a run, as worker `worker` needs them."""
+
+    worker: int
+    loss: str
+    l2: float | None
+    alpha: float | None
+    weighting: str
+    intercept: bool
+    feature_names: list[str] | None
+    """The order of the columns that the sites agreed on; None where they have no names."""
+    regions: list[Any]
+    """Sizes of contiguous regions of w, or index groups."""
+    policy: str | None
+    """The spec of a policy that chooses masks at the site."""
+    seed: int
+    centre: list[float] | None = None
+    """What columns are moved by (`danl.objective.centring`)."""
+
+    @classmethod
+    def of(cls, terms: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> Opening:
+        """Write the terms down; what cannot be written (functions, own objects) is refused."""
+        return cls(
+            0,
+            named_loss(terms),
+            terms.l2,
+            terms.alpha,
+            terms.weighting,
+            terms.intercept,
+            None if (names := terms.without_rows().feature_names) is None else list(names),
+            cut(regions),
+            spec_of(policy),
+            seed,
+            None if terms.centre is None else terms.centre.tolist(),
+        )
+
+    def to_json(self, worker: int) -> str:
+        """The opening of one worker."""
+        return json.dumps(asdict(self) | {"worker": worker})
+
+    @classmethod
+    def from_json(cls, text: object) -> Opening:
+        """Read it at the site; a server may be broken, too."""
+        if not isinstance(text, str) or len(text) > LONGEST:
+            raise InputError("opening: must come with the task, as text")
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):
+            raise InputError("opening: is no JSON") from None
+        if not isinstance(values, dict) or set(values) != set(_CHECKS):
+            raise InputError(f"opening: must have the fields {', '.join(_CHECKS)}; do both ends run the same danl?")
+        for name, check in _CHECKS.items():
+            if not check(values[name]):
+                raise bad_argument(f"opening.{name}", values[name], "as danl writes it")
+        return cls(**values)
+
+    def worker_for(self, shard: Shard) -> Worker:
+        """The worker these terms make of a shard."""
+        terms = RemoteProblem(
+            loss=self.loss,
+            l2=self.l2,
+            alpha=self.alpha,
+            weighting=self.weighting,
+            intercept=self.intercept,
+            feature_names=self.feature_names,
+        )
+        if self.centre is not None:
+            if len(self.centre) != shard.X.shape[1]:
+                raise bad_argument("opening.centre", len(self.centre), f"{shard.X.shape[1]} numbers, one a column")
+            terms = terms.moved_by(np.array(self.centre))
+        policy = None if self.policy is None else make_policy(self.policy)
+        if policy is not None and policy.side != "worker":
+            raise bad_argument("opening.policy", self.policy, "one that chooses masks at the site")
+        local = terms.local(shard)
+        return Worker(self.worker, local, Regions.make(self.regions, local.layout.size), policy, self.seed)
+
+
+def named_loss(terms: Terms) -> str:
+    """The loss by its name; a loss of one's own cannot be sent."""
+    try:
+        known = type(make_loss(terms.loss.name)) is type(terms.loss)
+    except InputError:
+        known = False
+    if not known:
+        raise bad_argument("loss", terms.loss.name, "one that danl has by name", "a site cannot be sent an object")
+    return terms.loss.name
+
+
+def spec_of(policy: WorkerPolicy | None) -> str | None:
+    """A policy of the workers as text."""
+    match policy:
+        case None:
+            return None
+        case Random(keep=keep):
+            return f"random:keep={keep!r}"
+        case Magnitude(keep=keep):
+            return f"magnitude:keep={keep!r}"
+    raise bad_argument(
+        "policy",
+        policy,
+        "random:keep=... or magnitude:keep=... where sites choose masks",
+        "a site cannot be sent a function; plan the masks at the server instead",
+    )
+
+
+def cut(regions: Regions) -> list[Any]:
+    """Regions as plain numbers: sizes where they are contiguous, else index groups."""
+    if (np.diff(regions.of_feature) >= 0).all():
+        return [int(size) for size in regions.sizes]
+    return [[int(index) for index in regions.indices(q)] for q in range(regions.n_regions)]
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,212 @@
+"""A site: its data, what it is willing to answer, and its answers.
+
+The rules are the site's own, read where its data is; the server cannot change them. A task that breaks one is refused
+with the rule's name and numbers, the server shuts the site out of the run, and the run goes on without it.
+
+They bind the tasks of this package. Whoever may submit an app to a SuperLink may bring other code: a SuperNode that is
+to run only apps it knows is started with Flower's --trusted-entities.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from danl.data.place import place_of
+from danl.data.reference import ShardReference, facts_of
+from danl.engines.flower.opening import Opening
+from danl.errors import InputError, bad_argument
+from danl.objective.losses import make_loss
+from danl.protocol.messages import (
+    CurvatureTask,
+    Failure,
+    FailureKind,
+    GradientReply,
+    GradientTask,
+    HessianTask,
+    LocalStepsTask,
+    LossTask,
+    MomentsTask,
+    Reply,
+    ScoresTask,
+    SmoothnessTask,
+    Task,
+)
+from danl.protocol.wire import WireError, decode, encode, most_bytes
+from danl.spec import unknown_name
+
+TASKS: Mapping[type, str] = {
+    HessianTask: "hessian",
+    CurvatureTask: "curvature",
+    GradientTask: "gradient",
+    LossTask: "loss",
+    LocalStepsTask: "local-steps",
+    ScoresTask: "scores",
+    SmoothnessTask: "smoothness",
+    MomentsTask: "moments",
+}
+LONGEST_DETAIL = 400
+"""Characters of a refusal or an error that are sent."""
+
+
+@dataclass(frozen=True)
+class SiteRules:
+    """What a site is willing to answer.
+
+    Parameters
+    ----------
+    min_rows : int
+        The fewest rows an answer is computed on. A mini-batch counts with its own rows.
+    max_features_per_row : float
+        The largest ratio of numbers that tell of the rows to rows: trained features (the coordinates of the mask, all
+        of them for a Hessian or a model) over the rows they are computed on. Many features of few rows tell the rows.
+    tasks : tuple of str
+        The tasks it accepts: hessian, curvature (a part of a Hessian, or one in float32), gradient, loss,
+        local-steps, scores, smoothness.
+
+    """
+
+    min_rows: int = 1
+    max_features_per_row: float = math.inf
+    tasks: tuple[str, ...] = tuple(TASKS.values())
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.min_rows, int) or isinstance(self.min_rows, bool) or self.min_rows < 1:
+            raise bad_argument("min-rows", self.min_rows, "a whole number of at least 1")
+        ratio = self.max_features_per_row
+        if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not ratio > 0:
+            raise bad_argument("max-features-per-row", ratio, "a number above 0")
+        for task in self.tasks:
+            if task not in TASKS.values():
+                raise unknown_name("tasks", task, TASKS.values())
+
+    def broken_by(self, task: Task, n_rows: int, n_features: int, trained: int | None = None) -> str | None:
+        """The rule a task breaks, with its numbers; None where it breaks none.
+
+        `trained` are the coordinates of the mask, where one is known.
+        """
+        kind = TASKS[type(task)]
+        if kind not in self.tasks:
+            return f"tasks: {kind} is not among {', '.join(self.tasks) or 'none'}"
+        rows = _rows_used(task, n_rows)
+        if rows < self.min_rows:
+            return f"min-rows: {rows} rows, and at least {self.min_rows} are asked for"
+        if kind in ("loss", "smoothness"):
+            return None  # one number, of all rows
+        features = n_features if trained is None else trained
+        if features > self.max_features_per_row * rows:
+            return (
+                f"max-features-per-row: {features} features of {rows} rows are {features / rows:.3g} a row, "
+                f"and at most {self.max_features_per_row:g} are allowed"
+            )
+        return None
+
+
+class RefusedError(Exception):
+    """A task the site does not answer; the text names the rule."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site by its name, where its rows are, and its rules."""
+
+    name: str
+    reference: ShardReference
+    rules: SiteRules = field(default_factory=SiteRules)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Site:
+        """From the node's own configuration (``--node-config`` of its SuperNode); docs/federated.md lists the keys."""
+        known = {*_REFERENCE_KEYS, *_RULE_KEYS, "name", "data", *_FLOWERS_OWN}
+        for key in config:
+            if key not in known:
+                raise unknown_name("node-config key", key, sorted(known - set(_FLOWERS_OWN)))
+        if not config.get("data") or not config.get("name"):
+            raise InputError(
+                "node-config: must have name and data, the site's name and its file, for example "
+                '--node-config \'name="north" data="/data/north.svm" n-features=123\''
+            )
+        name = str(config["name"])
+        options = {_REFERENCE_KEYS[key]: value for key, value in config.items() if key in _REFERENCE_KEYS}
+        rules = {_RULE_KEYS[key]: value for key, value in config.items() if key in _RULE_KEYS}
+        if "tasks" in rules:
+            rules["tasks"] = tuple(task.strip() for task in str(rules["tasks"]).split(",") if task.strip())
+        return cls(name, ShardReference(path=str(config["data"]), name=name, **options), SiteRules(**rules))
+
+    def facts(self, loss: object) -> str:
+        """The site's name and the facts of its shard, as JSON."""
+        if not isinstance(loss, str):
+            raise bad_argument("loss", loss, "a name")
+        shard = self.reference.read()
+        made = make_loss(loss)
+        try:
+            made.check_targets(shard.y)
+        except InputError as error:
+            file = Path(self.reference.path or "load()").name
+            raise InputError(str(error), place=f"{file}: {place_of(error)}") from error
+        facts = dataclasses.replace(facts_of(shard, made.binary), site=self.name)
+        return json.dumps({"site": self.name, "facts": dataclasses.asdict(facts)})
+
+    def answer(self, task: object, opening: object) -> bytes:
+        """The reply to a task as bytes: what it asks for, a refusal, or an error; it never raises."""
+        worker = 0
+        try:
+            terms = Opening.from_json(opening)
+            worker = terms.worker
+            return encode(self._answer(task, terms))
+        except RefusedError as refusal:
+            return self._failed(worker, "refused", str(refusal))
+        except WireError as error:  # of the task, which came from the server
+            return self._failed(worker, "error", str(error))
+        except Exception as error:
+            return self._failed(worker, "error", place_of(error))
+
+    def _answer(self, data: object, terms: Opening) -> Reply:
+        shard = self.reference.read()
+        worker = terms.worker_for(shard)
+        d = worker.objective.layout.size
+        task = decode(data, most_bytes=most_bytes(d, d))  # type: ignore[arg-type]  # decode looks at the type itself
+        if type(task) not in TASKS:
+            raise WireError(f"a task is asked for, this is {type(task).__name__}")
+        chosen = isinstance(task, GradientTask) and task.choose
+        trained = None
+        if isinstance(task, GradientTask) and task.mask is not None and not chosen:
+            trained = int(worker.regions.coordinates(task.mask).size)
+        elif chosen:
+            trained = 0  # the mask is the worker's to choose: known when it has answered
+        self._check(task, shard.n_rows, d, trained)
+        reply = worker.answer(task)  # type: ignore[arg-type]
+        if chosen and isinstance(reply, GradientReply):
+            self._check(task, shard.n_rows, d, int(reply.fragment.size))
+        return reply
+
+    def _check(self, task: Any, n_rows: int, n_features: int, trained: int | None) -> None:
+        broken = self.rules.broken_by(task, n_rows, n_features, trained)
+        if broken is not None:
+            raise RefusedError(broken)
+
+    def _failed(self, worker: int, kind: FailureKind, detail: str) -> bytes:
+        return encode(Failure(worker, kind, f"site {self.name}: {detail}"[:LONGEST_DETAIL]))
+
+
+_REFERENCE_KEYS = {
+    "n-features": "n_features",
+    "zero-based": "zero_based",
+    "target": "target",
+    "positive": "positive",
+    "target-column": "target_column",
+    "weight-column": "weight_column",
+}
+_RULE_KEYS = {"min-rows": "min_rows", "max-features-per-row": "max_features_per_row", "tasks": "tasks"}
+_FLOWERS_OWN = ("partition-id", "num-partitions")
+
+
+def _rows_used(task: Task, n_rows: int) -> int:
+    """The fewest rows any part of the answer is computed on."""
+    batches: list[int | None] = [getattr(task, "batch_size", None), getattr(task, "hessian_batch", None)]
+    return min([n_rows, *(batch for batch in batches if batch is not None)])

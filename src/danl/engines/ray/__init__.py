@@ -1,0 +1,1 @@
+"""Workers as actors on a Ray cluster."""

@@ -1,0 +1,114 @@
+"""A worker as a Ray actor: it reads its rows where it runs and answers tasks that come as bytes.
+
+A restarted actor has lost everything but the arguments of `__init__`: it reads its rows again and says that it does not
+know the run; the engine then tells it. Rows in memory come with what it is told and not as an argument of `__init__`:
+Ray warns of objects there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from danl.data.partition import Shard
+from danl.data.place import place_of
+from danl.data.reference import ShardFacts, ShardReference, facts_of
+from danl.data.schema import in_order
+from danl.errors import InputError
+from danl.objective.problem import RemoteProblem
+from danl.objective.regions import Regions
+from danl.policies.base import WorkerPolicy
+from danl.protocol.messages import Array, Failure, HessianReply, ModelTask, Reply, Task
+from danl.protocol.wire import decode, encode, most_bytes
+from danl.worker.worker import Worker
+
+NO_OPENING = b""
+"""The answer of an actor that does not know the opening it is asked about: it was restarted."""
+DETAIL = 300
+"""Characters of an error's text that travel."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a run adds to a shard: everything a worker needs beside its rows."""
+
+    terms: RemoteProblem  # loss, penalty and weighting; no shards
+    regions: Regions
+    policy: WorkerPolicy | None
+    seed: int
+
+
+class Site:
+    """Worker `index`: its rows are read here from a reference, or come with the first call."""
+
+    def __init__(self, index: int, reference: ShardReference | None) -> None:
+        self.index = index
+        self.number = 0  # of the opening that is known here
+        self.worker: Worker | None = None
+        self.shard: Shard | None = None
+        self.by_reference = reference is not None
+        self.trouble = ""
+        try:
+            self.shard = reference.read() if reference is not None else None
+        except Exception as error:  # told when somebody asks: an actor that raises here is only "dead"
+            self.trouble = place_of(error)
+
+    def ready(self) -> bool:
+        """Says that it has begun: for who waits until it is back."""
+        return True
+
+    def facts(self, binary: bool, shard: Shard | None) -> ShardFacts | Failure:
+        """What the server may know of the rows, or the place where they cannot be read."""
+        rows = self._rows(shard)
+        return Failure(self.index, "error", self.trouble) if rows is None else facts_of(rows, binary)
+
+    def answer(self, number: int, opening: Opening | None, shard: Shard | None, data: bytes, w: Array | None) -> bytes:
+        """The reply to a task, both as bytes; a model too large to travel inside the task comes beside it as `w`.
+
+        `opening` and `shard` come when this actor is told of a run.
+        """
+        reply = self._reply(number, opening, shard, data, w)
+        return NO_OPENING if reply is None else encode(reply)
+
+    def hessian(
+        self, number: int, opening: Opening | None, shard: Shard | None, data: bytes, w: Array | None
+    ) -> tuple[bytes, Array | None]:
+        """As `answer`, with the Hessian as an object of its own (num_returns=2), for others to fetch and add up."""
+        reply = self._reply(number, opening, shard, data, w)
+        if not isinstance(reply, HessianReply):
+            return (NO_OPENING if reply is None else encode(reply)), None
+        return encode(replace(reply, packed_hessian=None)), reply.packed_hessian
+
+    def _reply(
+        self, number: int, opening: Opening | None, shard: Shard | None, data: bytes, w: Array | None
+    ) -> Reply | Failure | None:
+        try:
+            if opening is not None:
+                rows = self._rows(shard)
+                if rows is None:
+                    return Failure(self.index, "error", f"its rows cannot be read: {self.trouble}"[:DETAIL])
+                self._open(number, opening, rows)
+            if self.worker is None or number != self.number:
+                return None
+            task = decode(data, most_bytes=self.longest)
+            assert isinstance(task, Task)
+            if w is not None and isinstance(task, ModelTask):
+                task = replace(task, w=w)
+            return self.worker.answer(task)
+        except Exception as error:
+            wrong = isinstance(error, InputError)
+            told = place_of(error) if self.by_reference else str(error) if wrong else f"{type(error).__name__}: {error}"
+        if wrong:
+            raise InputError(told)  # the caller's mistake, which the driver raises, too
+        return Failure(self.index, "error", told[:DETAIL])
+
+    def _open(self, number: int, opening: Opening, shard: Shard) -> None:
+        regions = opening.regions
+        self.shard = shard = in_order(shard, opening.terms.feature_names)
+        self.worker = Worker(self.index, opening.terms.local(shard), regions, opening.policy, opening.seed)
+        self.number, self.longest = number, most_bytes(regions.n_features, regions.n_regions)
+
+    def _rows(self, shard: Shard | None) -> Shard | None:
+        """The rows; None where this actor, which may have been restarted, cannot read them (any more)."""
+        if self.shard is None:
+            self.shard = shard
+        return self.shard

@@ -1,0 +1,322 @@
+"""Workers as Ray actors, on this machine or a cluster: each reads its rows where it runs, and keeps them.
+
+An exchange is one call to every actor. Tasks and replies are bytes of `danl.protocol.wire`; a model up to INLINE bytes
+travels inside the call, a larger one is put into Ray's object store once and passed by reference. Hessians stay where
+they are made and are added up in a tree (`danl.engines.ray.tree`).
+
+    a worker raises          failure "error"; `InputError` is raised here, as with the local engine
+    its actor dies           Ray restarts it `restarts` times, then it is replaced `replacements` times; it is waited
+                             for (`calls.py`) and a failure if it is not back: "restarting", "died" or "gone"
+    no reply by the deadline failure "timeout"; the reply is dropped and counted when it comes, and only then is that
+                             worker asked again: nothing piles up at a slow one
+    bytes that are no reply  failure "invalid"
+
+A restarted actor knows its rows and not the run; it is told (`Opening`). Ray is imported when an engine opens, never
+before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from danl.data.place import unreadable
+from danl.data.reference import ShardFacts, ShardReference
+from danl.engines.ray.calls import Calls, Place, first_line, late_ones
+from danl.engines.ray.cluster import enter_cluster, leave_cluster, require_ray
+from danl.errors import InputError, bad_argument
+from danl.objective.problem import Problem, RemoteProblem, Terms
+from danl.objective.regions import Regions
+from danl.policies.base import WorkerPolicy
+from danl.protocol.messages import Exchange, Failure, HessianReply, HessianTask, ModelTask, Replies, Reply, Task
+from danl.protocol.validation import HUGE
+from danl.protocol.wire import WireError, decode, encode, most_bytes
+
+if TYPE_CHECKING:
+    from danl.engines.ray.tree import Tree
+
+INLINE = 65_536
+"""Bytes of a model that travels inside the call: half the latency of one put into the object store, if it is small."""
+TRIES = 2
+"""How often a worker is asked in one exchange if it dies of it: it may have been chance once."""
+
+
+class Ray:
+    """Every worker an actor of a Ray cluster.
+
+    Parameters
+    ----------
+    address : str, optional
+        "auto", "host:port", or "local" for a new one on this machine. Default: the cluster this process is in, if it
+        is in one; else RAY_ADDRESS if it is set; else a new one on this machine, which ends with the run.
+    deadline : float, optional
+        Seconds an exchange may take; who has not answered then is left out of it. Default: until everyone has answered
+        or is given up.
+    restarts : int
+        How often Ray restarts an actor that died.
+    replacements : int
+        How often a new actor takes the place of one that is dead for good.
+    fan_in : int
+        Hessians, or sums of them, that one actor adds up, and holds, at a time. A level of the tree costs about 4 ms;
+        with thousands of coefficients take fewer.
+    start_timeout : float
+        Seconds the workers may take to start and read their rows, at the beginning and when they were restarted: so
+        long is one that died waited for.
+
+    """
+
+    name = "ray"
+
+    def __init__(
+        self,
+        *,
+        address: str | None = None,
+        deadline: float | None = None,
+        restarts: int = 1,
+        replacements: int = 2,
+        fan_in: int = 16,
+        start_timeout: float = 300.0,
+    ) -> None:
+        if deadline is not None and not (_is_number(deadline) and deadline > 0):
+            raise bad_argument("deadline", deadline, "seconds above 0", "leave it out to wait for everyone")
+        for name, value, least in (("restarts", restarts, 0), ("replacements", replacements, 0), ("fan_in", fan_in, 2)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise bad_argument(name, value, f"a whole number >= {least}")
+        if not (_is_number(start_timeout) and start_timeout > 0):
+            raise bad_argument("start_timeout", start_timeout, "seconds above 0")
+        if address is not None and (not isinstance(address, str) or not address):
+            raise bad_argument("address", address, "'auto', 'local' or 'host:port'", "leave it out to start Ray here")
+        require_ray()
+        self._address, self._deadline = address, None if deadline is None else float(deadline)
+        self._restarts, self._replacements, self._fan_in = restarts, replacements, fan_in
+        self._start_timeout = float(start_timeout)
+        self._entered = False  # whether it is on us to leave the cluster
+        self._shards: tuple[Any, ...] | None = None  # whose actors there are
+        self._places: list[Place] = []
+        self._tree: Tree | None = None
+        self._number = 0  # of the opening
+        self._opening: Any = None  # its ObjectRef
+
+    def __repr__(self) -> str:
+        options = {"address": self._address, "deadline": self._deadline, "restarts": self._restarts}
+        return f"Ray({', '.join(f'{name}={value!r}' for name, value in options.items() if value is not None)})"
+
+    # Opening and closing
+
+    def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
+        """Have an actor for every reference read its rows; what cannot be read is an `InputError` that names it."""
+        if not problem.shards:
+            raise InputError(
+                "shards: must hold at least one ShardReference: the Ray engine does not find shards itself"
+            )
+        self._settle_in(problem.shards)
+        return self._muster(problem.loss.binary)
+
+    def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
+        """Have an actor for every shard, unless they are there, and keep for them what this run adds to their rows."""
+        assert isinstance(problem, Problem | RemoteProblem)
+        if self._shards is not problem.shards:
+            self._settle_in(problem.shards)
+            self._muster(problem.loss.binary)
+        import ray
+
+        from danl.engines.ray.actor import Opening
+
+        try:
+            self._opening = ray.put(Opening(problem.without_rows(), regions, policy, seed))
+        except TypeError as error:
+            raise InputError(
+                f"policy={policy!r}, loss={problem.loss!r}: cannot be sent to the workers "
+                f"({str(error).strip().partition(chr(10))[0]}); use what pickle can write"
+            ) from None
+        self._number += 1
+        self._penalties, self._penalised = problem.penalties, problem.layout.penalised
+        self._overflows = math.isinf(problem.loss.second_bound)
+        self._d, self._longest = problem.n_coefficients, most_bytes(problem.n_coefficients, regions.n_regions)
+
+    def close(self) -> None:
+        """End the actors of this engine, and Ray if this engine started it."""
+        if self._places:
+            import ray
+
+            for place in self._places if ray.is_initialized() else []:
+                ray.kill(place.actor, no_restart=True)
+            if self._tree is not None and ray.is_initialized():
+                self._tree.close()
+        self._places, self._shards, self._opening, self._tree = [], None, None, None
+        if self._entered:
+            self._entered = False
+            leave_cluster()
+
+    def _settle_in(self, shards: tuple[Any, ...]) -> None:
+        """An actor for every shard; one in memory is put into the object store, from where a restarted one has it."""
+        self.close()
+        self._entered = enter_cluster(self._address)
+        import ray
+
+        from danl.engines.ray.tree import Tree
+
+        for index, shard in enumerate(shards):
+            reference = shard if isinstance(shard, ShardReference) else None
+            put = None if reference is not None else ray.put(shard)
+            actor = self._actor(index, reference)
+            self._places.append(Place(index, reference, put, actor, self._replacements))
+        self._tree = Tree(len(shards), self._fan_in)
+        self._shards = shards
+
+    def _new_actor(self, place: Place) -> Any:
+        return self._actor(place.index, place.reference)
+
+    def _actor(self, index: int, reference: ShardReference | None) -> Any:
+        import ray
+
+        made = ray.remote(self._site()).options(num_cpus=0, max_restarts=self._restarts, max_task_retries=0)
+        return made.remote(index, reference)
+
+    def _site(self) -> type:
+        from danl.engines.ray.actor import Site
+
+        return Site
+
+    def _muster(self, binary: bool) -> list[ShardFacts]:
+        """Wait until every worker has read its rows."""
+        facts: dict[int, ShardFacts] = {}
+        late: list[str] = []
+        calls = Calls(
+            self._places,
+            lambda place: place.actor.facts.remote(binary, place.shard),
+            self._new_actor,
+            deadline=self._start_timeout,
+            start_timeout=self._start_timeout,
+            as_they_come=True,  # one that cannot read ends it at once
+        )
+        for place, given in calls:
+            if isinstance(given, Failure) and given.kind in ("error", "gone"):
+                raise InputError(unreadable(place.index, given.detail))
+            if isinstance(given, Failure):
+                late.append(f"{place.index} ({given.detail})")
+            elif isinstance(given, Exception):
+                raise InputError(unreadable(place.index, _untold(given)))
+            else:
+                facts[place.index] = given
+        if late:
+            raise InputError(
+                f"start_timeout={self._start_timeout:g}: workers {', '.join(late[:5])} were not ready by "
+                "then; give them longer, or look at the cluster with 'ray status'"
+            )
+        return [facts[index] for index in range(len(self._places))]
+
+    # An exchange
+
+    def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
+        """Call every worker's actor and wait until all have answered or are given up, or the deadline has passed."""
+        outbox = _Outbox()
+        received: dict[int, Reply] = {}
+        failures: dict[int, Failure] = {}
+        hessians: dict[int, Any] = {}
+
+        def ask(place: Place) -> Any:
+            task = exchange.tasks[place.index]
+            opening = shard = None
+            if place.told != self._number:
+                opening, shard, place.told = self._opening, place.shard, self._number
+            data, w = outbox.packed(task)
+            if isinstance(task, HessianTask):
+                call = place.actor.hessian.options(num_returns=2)
+                reply, hessians[place.index] = call.remote(self._number, opening, shard, data, w)
+                return reply
+            return place.actor.answer.remote(self._number, opening, shard, data, w)
+
+        dropped = late_ones((place for place in self._places if place.index not in exchange.tasks), self._new_actor)
+        calls = Calls(
+            [self._places[worker] for worker in exchange.tasks],
+            ask,
+            self._new_actor,
+            deadline=self._deadline if deadline is None else deadline,
+            start_timeout=self._start_timeout,
+            tries=TRIES,
+        )
+        for place, given in calls:
+            answer = given if isinstance(given, Failure) else self._read(place, given)
+            if isinstance(answer, Failure):
+                failures[place.index] = answer
+            else:
+                received[place.index] = answer
+        replies = Replies(received, failures, dropped + calls.dropped)
+        return self._with_tree(exchange, replies, hessians) if hessians else replies
+
+    def _read(self, place: Place, outcome: Any) -> Reply | Failure:
+        """The reply in these bytes, or what an error means."""
+        from ray.exceptions import RayTaskError
+
+        if isinstance(outcome, RayTaskError):
+            if isinstance(outcome.cause, InputError):
+                raise outcome.cause from None
+            return Failure(place.index, "error", _untold(outcome) if place.reference else first_line(outcome.cause))
+        if isinstance(outcome, Exception):  # of Ray's, on the way: the actor is there
+            place.told = 0
+            return Failure(place.index, "died", f"{type(outcome).__name__}: {first_line(outcome)}")
+        try:
+            message = decode(outcome, most_bytes=self._longest)
+        except WireError as error:
+            return Failure(place.index, "invalid", f"its reply cannot be read: {error}")
+        if isinstance(message, Failure) and message.kind == "error":  # of itself a worker can know no other
+            return replace(message, worker=place.index)
+        if isinstance(message, Task | Failure):
+            return Failure(place.index, "invalid", f"answered with {type(message).__name__}, which is no reply")
+        return message
+
+    def _with_tree(self, exchange: Exchange, replies: Replies, hessians: dict[int, Any]) -> Replies:
+        """Leave the Hessians where they are; `add_up` adds those of the workers the server admits."""
+        from danl.engines.ray.tree import Leaf
+
+        assert self._tree is not None
+        leaves = {}
+        for who, reply in replies.received.items():
+            task = exchange.tasks[who]
+            if who in hessians and isinstance(reply, HessianReply) and isinstance(task, ModelTask):
+                blown_up = not np.all(np.abs(task.w) <= HUGE)
+                excused = blown_up or (self._overflows and reply.loss == math.inf)
+                leaves[who] = Leaf(who, self._penalties[who] * self._penalised, excused, blown_up, hessians[who])
+        return replace(replies, add_up=partial(self._tree.add_up, leaves, self._d))
+
+
+class _Outbox:
+    """The tasks of an exchange as what is passed to the actors; what workers share is packed once."""
+
+    def __init__(self) -> None:
+        self._packed: dict[int, tuple[bytes, Any]] = {}  # by the id of the task, which the exchange keeps alive
+        self._models: dict[int, Any] = {}
+
+    def packed(self, task: Task) -> tuple[bytes, Any]:
+        """The task as bytes, and the ObjectRef of its model if that goes beside it."""
+        if id(task) not in self._packed:
+            self._packed[id(task)] = self._pack(task)
+        return self._packed[id(task)]
+
+    def _pack(self, task: Task) -> tuple[bytes, Any]:
+        if not isinstance(task, ModelTask) or task.w.nbytes <= INLINE:
+            return encode(task), None
+        import ray
+
+        if id(task.w) not in self._models:
+            self._models[id(task.w)] = ray.put(task.w)
+        return encode(replace(task, w=np.zeros(0))), self._models[id(task.w)]
+
+
+def _untold(error: Exception) -> str:
+    """An error that its actor did not tell of: Ray's own in its words, any other by its type, for it may show a row."""
+    from ray.exceptions import RayTaskError
+
+    if isinstance(error, RayTaskError):
+        return type(error.cause).__name__
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

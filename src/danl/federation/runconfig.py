@@ -1,0 +1,124 @@
+"""The run configuration of the app: its keys, their defaults, and how they become arguments of `danl.solve`.
+
+Values are what Flower's run configuration can hold: words, numbers and booleans. An empty word stands for "not given".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from danl.errors import bad_argument
+from danl.objective.layout import BY_CLASS
+from danl.spec import unknown_name
+
+Value = str | int | float | bool
+
+DEFAULTS: dict[str, Value] = {
+    "method": "danl",
+    "policy": "full",
+    "regions": "",
+    "loss": "logistic",
+    "l2": "",
+    "alpha": "",
+    "weighting": "uniform",
+    "intercept": False,
+    "init": "zero",
+    "rounds": 100,
+    "tol": 1e-10,
+    "seed": 0,
+    "sites": 1,
+    "deadline": 300.0,
+    "wait": 120.0,
+    "out": "",
+}
+COMMENTS = {
+    "method": "danl, danl-masked, danl-paper, newton, gd, fedavg, ...; options as fedavg:steps=5",
+    "policy": "who trains what: full, coverage:psi=3, random:keep=0.5, ...",
+    "regions": "a number, sizes such as 30,30,63, or classes; empty: 4",
+    "loss": "logistic, multinomial:classes=3, squared, poisson or squared_hinge",
+    "l2": "the paper's lambda; empty: 1e-4, unless alpha is given",
+    "alpha": "an absolute penalty instead of l2",
+    "weighting": "uniform, or samples for the pooled fit",
+    "intercept": "fit an intercept, without a penalty",
+    "init": "the start: zero, or fedavg:rounds=10",
+    "rounds": "most exchanges after the first one",
+    "tol": "stop at this decrement",
+    "seed": "of masks and mini-batches",
+    "sites": "sites that must be there before the run starts",
+    "deadline": "seconds an exchange may take",
+    "wait": "seconds to wait for the sites",
+    "out": "folder for the result, at the server; empty: danl-run-<run id>",
+}
+
+
+def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Arguments of the problem, of `danl.solve` and of the engine."""
+    for key in config:
+        if key not in DEFAULTS:
+            raise unknown_name("run-config key", key, DEFAULTS)
+    values = DEFAULTS | dict(config)
+    problem = {
+        "loss": str(values["loss"]),
+        "l2": _number("l2", values["l2"]),
+        "alpha": _number("alpha", values["alpha"]),
+        "weighting": str(values["weighting"]),
+        "intercept": bool(values["intercept"]),
+    }
+    init = str(values["init"])
+    run = {
+        "method": str(values["method"]),
+        "policy": str(values["policy"]),
+        "regions": _regions(str(values["regions"])),
+        "w0": None if init == "zero" else init,
+        "max_rounds": values["rounds"],
+        "tol": _number("tol", values["tol"]),
+        "seed": values["seed"],
+    }
+    engine = {
+        "sites": values["sites"],
+        "deadline": _number("deadline", values["deadline"]),
+        "wait": _number("wait", values["wait"]),
+    }
+    return problem, run, engine
+
+
+def to_toml(config: Mapping[str, Any], *, comments: bool = False) -> str:
+    """The lines of a TOML table."""
+    lines = []
+    for key, value in config.items():
+        comment = f"  # {COMMENTS[key]}" if comments and key in COMMENTS else ""
+        lines.append(f"{key} = {toml_value(value)}{comment}")
+    return "\n".join(lines) + "\n"
+
+
+def toml_value(value: Any) -> str:
+    """One value in TOML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    escaped = "".join(_escaped(character) for character in str(value))
+    return f'"{escaped}"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
+
+
+def _number(name: str, value: Any) -> float | None:
+    if value == "":
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise bad_argument(name, value, "a number, or empty") from None
+
+
+def _regions(text: str) -> str | None:
+    """Regions as text; names of features are not known at the server."""
+    if text and text != BY_CLASS and not all(part.strip().isdecimal() for part in text.split(",")):
+        raise bad_argument("regions", text, "a number, sizes such as 30,30,63, or 'classes'")
+    return text or None

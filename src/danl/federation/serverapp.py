@@ -1,0 +1,54 @@
+"""The ServerApp: reads the run configuration, solves on the federation's sites, writes the result where told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from danl.engines.flower.engine import GridEngine
+from danl.errors import InputError
+from danl.federation.files import ERROR, WORKERS, write_result
+from danl.federation.runconfig import solve_arguments
+from danl.objective.problem import RemoteProblem
+from danl.run.history import History, Row
+from danl.run.result import Result
+from danl.run.solver import solve
+from danl.run.trace import Trace
+
+app = ServerApp()
+
+
+@app.main()  # type: ignore[untyped-decorator, unused-ignore]
+def main(grid: Grid, context: Context) -> None:
+    """Run what the run configuration asks for."""
+    folder = Path(str(context.run_config.get("out") or f"danl-run-{context.run_id}")).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        result = run(grid, context.run_config, folder)
+    except Exception as error:  # said where the result would be: Flower's log is all there would be else
+        text = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        (folder / ERROR).write_text(text + "\n", encoding="utf-8")
+        raise
+    print(f"danl: {result!r}, written to {folder}", flush=True)
+    for note in result.notes:
+        print(f"danl: {note}", flush=True)
+
+
+def run(grid: Any, config: Mapping[str, Any], folder: Path) -> Result:
+    """Solve on the sites of a Grid and write the result into a folder."""
+    problem, arguments, options = solve_arguments(config)
+    engine = GridEngine(grid, **options)
+    rows, trace = History(), Trace()
+
+    def watched(row: Row) -> None:
+        rows.append(row)
+        rows.to_csv(folder / "history.csv")
+
+    result = solve(RemoteProblem(**problem), engine=engine, callback=watched, trace=trace, **arguments)
+    trace.save(folder / WORKERS)
+    write_result(folder, result, sites=engine.site_names)
+    return result

@@ -1,0 +1,223 @@
+r"""F_i of one worker: all the mathematics a worker does on its own rows.
+
+    F_i(w) = sum_j r_ij loss(y_ij, z_ij)  +  (penalty / 2) |w without its intercepts|^2        r_ij = s_ij / W_i
+
+with margins z = X coefficients + intercept: one number a row, or one for every class. With `first` and `second` the
+derivatives of the loss in the margins and A = (X 1), the gradient is A^T (r first) and the Hessian
+A^T diag(r second) A; with several margins both are made of such blocks, one for a class, or for a pair of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit, softmax
+
+from danl.objective.kernels import Sandwich, times, transposed_times
+from danl.objective.layout import Layout
+from danl.objective.losses import Array, Logistic, Loss, outputs_of, second_blocks
+
+ROWS_AT_A_TIME = 65_536
+"""Rows that are looked at together where a copy of them is made."""
+
+
+@dataclass(frozen=True)
+class LocalObjective:
+    """F_i, on a shard's rows."""
+
+    X: Any  # CSR or dense, (rows, features)
+    y: Array
+    weights: Array | None
+    loss: Loss
+    penalty: float
+    intercept: bool = False
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.y.shape[0])
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The places of the model's numbers in w."""
+        return Layout(int(self.X.shape[1]), outputs_of(self.loss), self.intercept)
+
+    @cached_property
+    def row_weights(self) -> Array:
+        """s_ij / W_i: what each row counts in the average."""
+        if self.weights is None:
+            return np.full(self.n_rows, 1.0 / self.n_rows)
+        return np.asarray(self.weights / self.weights.sum())
+
+    @cached_property
+    def sandwich(self) -> Sandwich:
+        """X^T diag(bend) X."""
+        return Sandwich(self.X)
+
+    @cached_property
+    def penalties(self) -> Array | float:
+        """The penalty on every number of w: one for all of them, or none on the intercepts."""
+        return np.where(self.layout.penalised, self.penalty, 0.0) if self.intercept else self.penalty
+
+    def value(self, w: Array) -> float:
+        """F_i(w)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = self.loss.value(self.y, self._margins(self.X, w))
+            return float(self.row_weights @ values) + self._penalty_at(w)
+
+    def value_and_gradient(self, w: Array, rows: Array | None = None) -> tuple[float, Array]:
+        """F_i(w) and its gradient, on all rows or on a sample of them."""
+        X, y, row_weights = self._sample(rows)
+        with np.errstate(over="ignore", invalid="ignore"):  # a model that blew up: the loop sees inf and ends the run
+            z = self._margins(X, w)
+            value = float(row_weights @ self.loss.value(y, z)) + self._penalty_at(w)
+            slopes = self.loss.first(y, z)
+            slopes = row_weights * slopes if slopes.ndim == 1 else row_weights[:, None] * slopes
+            gradient = self._pulled_back(X, slopes) + self.penalties * w
+        return value, gradient
+
+    def hessian(self, w: Array, rows: Array | None = None) -> Array:
+        """The Hessian of F_i at w, dense (d, d)."""
+        X, y, row_weights = self._sample(rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = self._margins(X, w)
+            hessian = self._assembled(X, ((k, m, row_weights * bend) for k, m, bend in second_blocks(self.loss, y, z)))
+        hessian[np.diag_indices_from(hessian)] += self.penalties
+        return hessian
+
+    def scores(self, w: Array) -> Array:
+        """sum_j r_ij^2 g_ij g_ij^T, dense (d, d): the rows' own gradients, for standard errors that trust no model."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            slopes = self.loss.first(self.y, self._margins(self.X, w)).reshape(self.n_rows, -1)
+            slopes = self.row_weights[:, None] * slopes
+            outputs = slopes.shape[1]
+            pairs = ((k, m, slopes[:, k] * slopes[:, m]) for k in range(outputs) for m in range(k, outputs))
+            return self._assembled(self.X, pairs)
+
+    def moments(self) -> tuple[Array, Array, Array]:
+        """Over the rows: mean and variance of every column, mean of the target or the share of each class."""
+        r, X, outputs = self.row_weights, self.X, self.layout.n_outputs
+        means = np.asarray(X.T @ r)
+        of_class: Any = np.array([r @ self.y]) if outputs == 1 else np.bincount(self.y.astype(np.intp), r, outputs)
+        return means, variances(X, r, means), of_class
+
+    def certainty(self, w: Array) -> Array:
+        """How far each row's likeliest class is from probability 1: logistic and multinomial losses."""
+        z = self._margins(self.X, w)
+        if z.ndim == 1:
+            return np.asarray(expit(-np.abs(z)))
+        return np.asarray(1.0 - softmax(z, axis=1).max(axis=1))
+
+    def margins(self, w: Array) -> Array:
+        """A w of every row."""
+        return self._margins(self.X, w)
+
+    def pulled_back(self, slopes: Array) -> Array:
+        """A^T slopes, laid out like w."""
+        return self._pulled_back(self.X, slopes)
+
+    def smoothness(self) -> float:
+        """The Lipschitz constant of F_i's gradient: second_bound * |A^T S A| + penalty (inf for Poisson)."""
+        return self.loss.second_bound * self.gram_norm + self.penalty
+
+    def mean_squares(self) -> Array:
+        """The diagonal of A^T diag(row_weights) A, for every output."""
+        squares = self.X.power(2) if sparse.issparse(self.X) else np.square(self.X)
+        one = np.asarray(squares.T @ self.row_weights)
+        return np.tile(np.append(one, np.ones(int(self.intercept))), self.layout.n_outputs)
+
+    @cached_property
+    def gram_norm(self) -> float:
+        """The largest eigenvalue of A^T diag(row_weights) A."""
+        from scipy.sparse.linalg import LinearOperator, eigsh
+
+        one = LocalObjective(self.X, self.y, self.weights, Logistic(), 0.0, self.intercept)  # of one output
+        d = one.layout.size
+        if d == 1:
+            return float(self.row_weights @ self.row_norms**2)
+
+        def gram(v: Array) -> Array:
+            return one._pulled_back(self.X, self.row_weights * one._margins(self.X, v.ravel()))
+
+        start = np.random.default_rng(0).standard_normal(d)  # ARPACK's own start is random: keep runs alike
+        return float(eigsh(LinearOperator((d, d), matvec=gram, dtype=float), k=1, v0=start)[0][0])
+
+    @cached_property
+    def row_norms(self) -> Array:
+        """|a_ij| for every row, with the one of its intercept."""
+        squares = self.X.multiply(self.X) if sparse.issparse(self.X) else np.square(self.X)
+        return np.asarray(np.sqrt(np.asarray(squares.sum(axis=1)).ravel() + self.intercept))
+
+    def _margins(self, X: Any, w: Array) -> Array:
+        return margins(X, w, self.layout)
+
+    def _pulled_back(self, X: Any, slopes: Array) -> Array:
+        """A^T slopes, as a vector laid out like w."""
+        layout = self.layout
+        if layout.size == layout.n_features:
+            return transposed_times(X, slopes)
+        slopes = slopes.reshape(len(slopes), layout.n_outputs)
+        return layout.join((X.T @ slopes).T, slopes.sum(axis=0))
+
+    def _assembled(self, X: Any, blocks: Iterable[tuple[int, int, Array]]) -> Array:
+        return assembled(X, blocks, self.layout, self.sandwich if X is self.X else Sandwich(X))
+
+    def _penalty_at(self, w: Array) -> float:
+        penalised = w[self.layout.penalised] if self.intercept else w
+        return 0.5 * self.penalty * float(penalised @ penalised)
+
+    def _sample(self, rows: Array | None) -> tuple[Any, Array, Array]:
+        if rows is None:
+            return self.X, self.y, self.row_weights
+        # Each of the rows stands for n_rows / len(rows) of them: an unbiased estimate, weights or not.
+        scale = self.n_rows / len(rows)
+        return self.X[rows], self.y[rows], scale * self.row_weights[rows]
+
+
+def variances(X: Any, row_weights: Array, means: Array) -> Array:
+    """Of the columns about their means: squares less squared means would lose what a large mean hides."""
+    rows, columns = X.shape
+    if not sparse.issparse(X):
+        of_rows = range(0, rows, ROWS_AT_A_TIME)
+        parts = (slice(first, first + ROWS_AT_A_TIME) for first in of_rows)
+        return np.asarray(np.sum([row_weights[part] @ np.square(X[part] - means) for part in parts], axis=0))
+    stored = sparse.csr_array(X)
+    weights = np.repeat(row_weights, np.diff(stored.indptr))
+    found = np.bincount(stored.indices, weights * np.square(stored.data - means[stored.indices]), columns)
+    there = np.bincount(stored.indices, minlength=columns) == rows
+    left_out = np.where(there, 0.0, 1.0 - np.bincount(stored.indices, weights, columns))
+    return np.asarray(found + left_out * np.square(means))
+
+
+def margins(X: Any, w: Array, layout: Layout) -> Array:
+    """A w: (rows,), or (rows, outputs)."""
+    if layout.size == layout.n_features:
+        return times(X, w)
+    rows = w.reshape(layout.n_outputs, layout.columns)
+    z = X @ rows[:, : layout.n_features].T
+    if layout.intercept:
+        z = z + rows[:, -1]
+    return np.asarray(z[:, 0] if layout.n_outputs == 1 else z)
+
+
+def assembled(X: Any, blocks: Iterable[tuple[int, int, Array]], layout: Layout, sandwich: Sandwich) -> Array:
+    """The symmetric matrix whose block of outputs k <= m is A^T diag(bend) A."""
+    n, columns = layout.n_features, layout.columns
+    if layout.size == n:
+        ((_, _, bend),) = blocks
+        return sandwich(bend)
+    whole = np.empty((layout.size, layout.size))
+    for k, m, bend in blocks:
+        block = np.empty((columns, columns))
+        block[:n, :n] = sandwich(bend)
+        if layout.intercept:
+            block[:n, n] = block[n, :n] = X.T @ bend
+            block[n, n] = bend.sum()
+        here, there = slice(k * columns, (k + 1) * columns), slice(m * columns, (m + 1) * columns)
+        whole[here, there] = block
+        whole[there, here] = block  # symmetric itself
+    return whole

@@ -1,0 +1,373 @@
+r"""Losses: a pointwise function of target and margin, with its first and second derivative in the margin.
+
+For a row a with target y and margin z = a . w, a loss is three vectorised functions
+
+    value(y, z)     loss(y, z)
+    first(y, z)     d loss / dz          gradient of the row:  first * a
+    second(y, z)    d^2 loss / dz^2      Hessian of the row:   second * a a^T
+
+and the bounds the theory asks for. Everything else (averages, penalties, masks) is built on these three.
+All are written so that margins of +-1e4 give the right double, which may be 0 or inf, never NaN.
+
+A multinomial loss has a margin for every class: z is then (rows, classes), `first` as well, and instead of `second` it
+has `second_blocks`, the second derivative in the margins of each pair of classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logsumexp, softmax
+
+from danl.errors import InputError, bad_argument
+from danl.spec import parse_spec, unknown_name
+
+Array = NDArray[np.float64]
+LARGEST_EXPONENT = 700.0
+"""exp of more may overflow."""
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """What a loss has to offer; implement it to bring your own."""
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+        ...
+
+    second_bound: ClassVar[float]
+    """sup of `second`: makes the gradient Lipschitz; inf where there is none."""
+    third_bound: ClassVar[float]
+    """Lipschitz constant of `second`: makes the Hessian Lipschitz; inf where there is none."""
+    first_bound: ClassVar[float]
+    """sup of |`first`|: makes the loss Lipschitz; inf where there is none."""
+    binary: ClassVar[bool]
+    """True when targets must be 0 or 1."""
+
+    def value(self, y: Array, z: Array) -> Array:
+        """loss(y, z) of every row."""
+        ...
+
+    def first(self, y: Array, z: Array) -> Array:
+        """Its derivative in the margin z."""
+        ...
+
+    def second(self, y: Array, z: Array) -> Array:
+        """Its second derivative in z, at least 0."""
+        ...
+
+    def check_targets(self, y: Array) -> None:
+        """Raise `InputError` where the loss cannot have these targets."""
+        ...
+
+
+@runtime_checkable
+class LogarithmicLoss(Loss, Protocol):
+    """A loss that is a logarithm: many of them are added up by the logarithm of a product."""
+
+    def exp_value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The exponential of `value`, inf where it is too large; and `first`."""
+        ...
+
+
+class Logistic:
+    r"""log(1 + exp(-s z)) with s = 2 y - 1: binary cross-entropy, the paper's experiments."""
+
+    name: ClassVar[str] = "logistic"
+    first_bound: ClassVar[float] = 1.0
+    second_bound: ClassVar[float] = 0.25
+    third_bound: ClassVar[float] = 1.0 / (6.0 * math.sqrt(3.0))
+    binary: ClassVar[bool] = True
+
+    def value(self, y: Array, z: Array) -> Array:
+        # Written in s z so that a confident right answer keeps its tiny loss instead of rounding to 0.
+        wrong = -_sign(y) * z
+        out: Array = np.maximum(wrong, 0.0) + np.log1p(np.exp(-np.abs(wrong)))
+        return out
+
+    def first(self, y: Array, z: Array) -> Array:
+        sign = _sign(y)
+        out: Array = -sign * expit(-sign * z)
+        return out
+
+    def second(self, y: Array, z: Array) -> Array:
+        out: Array = expit(z) * expit(-z)
+        return out
+
+    def null_margins(self, targets: Array) -> Array:
+        """Log p / (1 - p)."""
+        return np.asarray(np.log(targets) - np.log1p(-targets))
+
+    def exp_value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """1 + t, whose logarithm is the loss, and -s t / (1 + t), both from one exponential, t = exp(-s z)."""
+        first = np.multiply(y, -2.0)
+        first += 1.0  # -s
+        t = first * z
+        if t.max(initial=0.0) > LARGEST_EXPONENT:
+            return np.full(len(z), np.inf), self.first(y, z)
+        np.exp(t, out=t)
+        first *= t
+        t += 1.0
+        first /= t
+        return t, first
+
+    def check_targets(self, y: Array) -> None:
+        _check_binary(self.name, y)
+
+
+class SquaredError:
+    """(z - y)^2 / 2: ridge regression."""
+
+    name: ClassVar[str] = "squared"
+    first_bound: ClassVar[float] = math.inf
+    second_bound: ClassVar[float] = 1.0
+    third_bound: ClassVar[float] = 0.0
+    binary: ClassVar[bool] = False
+
+    def value(self, y: Array, z: Array) -> Array:
+        out: Array = 0.5 * np.square(z - y)
+        return out
+
+    def first(self, y: Array, z: Array) -> Array:
+        return z - y
+
+    def second(self, y: Array, z: Array) -> Array:
+        return np.ones_like(z)
+
+    def null_margins(self, targets: Array) -> Array:
+        """The mean."""
+        return targets
+
+    def check_targets(self, y: Array) -> None:
+        """Any finite target will do."""
+
+
+class Poisson:
+    """Half the deviance, exp(z) - y z + y log y - y >= 0: Poisson regression with log link.
+
+    The terms in y alone make no difference to the model and all the difference to rounding: without them the objective
+    is a difference of large numbers that can be anywhere near 0. With u = z - log y it is y (exp(u) - 1 - u), which
+    cancels nothing where the mean is near a large count.
+    """
+
+    name: ClassVar[str] = "poisson"
+    first_bound: ClassVar[float] = math.inf
+    second_bound: ClassVar[float] = math.inf
+    third_bound: ClassVar[float] = math.inf
+    binary: ClassVar[bool] = False
+
+    def value(self, y: Array, z: Array) -> Array:
+        counted = y > 0
+        u = z - np.log(np.where(counted, y, 1.0))
+        with np.errstate(over="ignore"):
+            out: Array = np.where(counted, y * (np.expm1(u) - u), _exp(z))
+        return out
+
+    def first(self, y: Array, z: Array) -> Array:
+        return _exp(z) - y
+
+    def second(self, y: Array, z: Array) -> Array:
+        return _exp(z)
+
+    def null_margins(self, targets: Array) -> Array:
+        """The logarithm of the mean."""
+        return np.asarray(np.log(targets))
+
+    def check_targets(self, y: Array) -> None:
+        wrong = np.flatnonzero(y < 0)
+        if wrong.size:
+            row = int(wrong[0])
+            rule = (
+                f"loss 'poisson' needs targets >= 0, and {wrong.size} of {y.size} are negative; "
+                "use loss='squared' or correct the targets"
+            )
+            raise InputError(f"y[{row}]={float(y[row])!r}: {rule}", place=f"y[{row}]: {rule}")
+
+
+class SquaredHinge:
+    """max(0, 1 - s z)^2 with s = 2 y - 1; its second derivative is the generalised one (2 inside the hinge)."""
+
+    name: ClassVar[str] = "squared_hinge"
+    first_bound: ClassVar[float] = math.inf
+    second_bound: ClassVar[float] = 2.0
+    third_bound: ClassVar[float] = math.inf  # the second derivative jumps at the hinge
+    binary: ClassVar[bool] = True
+
+    def value(self, y: Array, z: Array) -> Array:
+        out: Array = np.square(np.maximum(0.0, 1.0 - _sign(y) * z))
+        return out
+
+    def first(self, y: Array, z: Array) -> Array:
+        sign = _sign(y)
+        out: Array = -2.0 * sign * np.maximum(0.0, 1.0 - sign * z)
+        return out
+
+    def second(self, y: Array, z: Array) -> Array:
+        return np.where(_sign(y) * z < 1.0, 2.0, 0.0)
+
+    def check_targets(self, y: Array) -> None:
+        _check_binary(self.name, y)
+
+
+class Multinomial:
+    r"""log sum_k exp(z_k) - z_y: softmax cross-entropy over `classes` classes, each with coefficients of its own.
+
+    Adding the same vector to the coefficients of all classes changes no probability, so without a penalty there are
+    many optima; with one, the coefficients of the classes sum to zero.
+    """
+
+    first_bound: ClassVar[float] = math.sqrt(2.0)
+    second_bound: ClassVar[float] = 0.5  # of diag(p) - p p^T (Böhning, 1992)
+    third_bound: ClassVar[float] = math.inf  # there is one; nothing here needs it
+    binary: ClassVar[bool] = False
+
+    def __init__(self, classes: int) -> None:
+        if not isinstance(classes, int | np.integer) or isinstance(classes, bool) or classes < 2:
+            raise bad_argument("classes", classes, "a whole number of at least 2", "for example multinomial:classes=3")
+        self.n_outputs = int(classes)
+
+    @property
+    def name(self) -> str:
+        return f"multinomial:classes={self.n_outputs}"
+
+    def value(self, y: Array, z: Array) -> Array:
+        top = z.max(axis=1, keepdims=True)
+        own = np.take_along_axis(z, y.astype(np.intp)[:, None], axis=1)
+        # log1p of the others' shares where the own class leads: a confident right answer keeps its tiny loss.
+        with np.errstate(invalid="ignore"):
+            out: Array = np.where(own == top, _log1p_others(z, y), logsumexp(z, axis=1, keepdims=True) - own)[:, 0]
+        return out
+
+    def first(self, y: Array, z: Array) -> Array:
+        slopes: Array = softmax(z, axis=1)
+        rows, own = np.arange(len(y)), y.astype(np.intp)
+        others = slopes.copy()
+        others[rows, own] = 0.0
+        slopes[rows, own] = -others.sum(axis=1)  # p_y - 1 without cancellation
+        return slopes
+
+    def second_blocks(self, y: Array, z: Array) -> Iterator[tuple[int, int, Array]]:
+        """(k, m, p_k ([k = m] - p_m)) for k <= m."""
+        p: Array = softmax(z, axis=1)
+        for k in range(self.n_outputs):
+            others = np.delete(p, k, axis=1).sum(axis=1)
+            yield k, k, p[:, k] * others
+            for m in range(k + 1, self.n_outputs):
+                yield k, m, -p[:, k] * p[:, m]
+
+    def null_margins(self, targets: Array) -> Array:
+        """The logarithms of the shares, moved to sum to zero."""
+        logs = np.log(targets)
+        return np.asarray(logs - logs.mean())
+
+    def second(self, y: Array, z: Array) -> Array:
+        """The whole matrix of every row, (rows, classes, classes)."""
+        out = np.empty((*z.shape, self.n_outputs))
+        for k, m, bend in self.second_blocks(y, z):
+            out[:, k, m] = out[:, m, k] = bend
+        return out
+
+    def check_targets(self, y: Array) -> None:
+        wrong = np.flatnonzero((y < 0) | (y >= self.n_outputs) | (y != np.floor(y)))
+        if wrong.size:
+            row = int(wrong[0])
+            rule = (
+                f"loss {self.name!r} needs targets from 0 to {self.n_outputs - 1}, the numbers of the classes; "
+                "danl.load_dataset(..., target='classes') numbers any labels"
+            )
+            raise InputError(f"y[{row}]={float(y[row])!r}: {rule}", place=f"y[{row}]: {rule}")
+
+
+LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), Poisson(), SquaredHinge())}
+MULTINOMIAL = "multinomial"
+LOSS_NAMES = (*LOSSES, MULTINOMIAL)
+
+
+def make_loss(loss: str | Loss) -> Loss:
+    """Turn a name into a loss, or check that an object is one."""
+    if isinstance(loss, str):
+        if loss in LOSSES:
+            return LOSSES[loss]
+        return _multinomial(loss)
+    if isinstance(loss, Loss):
+        return loss
+    raise InputError(
+        f"loss={loss!r}: must be one of {', '.join(LOSS_NAMES)} or an object with the attributes of "
+        "danl.objective.losses.Loss"
+    )
+
+
+def _multinomial(text: str) -> Loss:
+    name, options = parse_spec(text, argument="loss")
+    if name != MULTINOMIAL:
+        raise unknown_name("loss", name, LOSS_NAMES)
+    if set(options) != {"classes"}:
+        raise bad_argument("loss", text, "multinomial with the number of classes", "for example multinomial:classes=3")
+    return Multinomial(options["classes"])  # type: ignore[arg-type]  # it looks itself
+
+
+def target_of(loss: str | Loss) -> Literal["binary", "classes", "real"]:
+    """What kind of target a loss needs, as `danl.load_dataset` takes it."""
+    if loss == MULTINOMIAL:
+        return "classes"  # as many as the data has
+    made = make_loss(loss)
+    return "binary" if made.binary else "classes" if outputs_of(made) > 1 else "real"
+
+
+def outputs_of(loss: Loss) -> int:
+    """How many margins a row has: one, or as many as the loss says (`n_outputs`)."""
+    return int(getattr(loss, "n_outputs", 1))
+
+
+def null_margins(loss: Loss, targets: Array) -> Array:
+    """The intercepts of the model without features, from the mean target or the share of each class; zeros if unknown.
+
+    A loss says so itself, where it can, in a method of the same name.
+    """
+    own = getattr(loss, "null_margins", None)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        margins = np.zeros(outputs_of(loss)) if own is None else np.asarray(own(targets), dtype=float)
+    return margins if np.isfinite(margins).all() else np.zeros(outputs_of(loss))
+
+
+def second_blocks(loss: Any, y: Array, z: Array) -> Iterator[tuple[int, int, Array]]:
+    """The second derivatives in the margins k <= m of every row; one block where there is one margin."""
+    if z.ndim == 1:
+        yield 0, 0, loss.second(y, z)
+    else:
+        yield from loss.second_blocks(y, z)
+
+
+def _log1p_others(z: Array, y: Array) -> Array:
+    """log(1 + sum of exp(z_k - z_y) over the other classes)."""
+    own = y.astype(np.intp)
+    with np.errstate(over="ignore", invalid="ignore"):
+        shares = np.exp(z - np.take_along_axis(z, own[:, None], axis=1))
+    shares[np.arange(len(y)), own] = 0.0
+    out: Array = np.log1p(shares.sum(axis=1, keepdims=True))
+    return out
+
+
+def _sign(y: Array) -> Array:
+    return 2.0 * y - 1.0
+
+
+def _exp(z: Array) -> Array:
+    with np.errstate(over="ignore"):  # inf is the right answer past 709: no double is larger
+        return np.exp(z)
+
+
+def _check_binary(loss: str, y: Array) -> None:
+    wrong = np.flatnonzero((y != 0) & (y != 1))
+    if wrong.size:
+        row = int(wrong[0])
+        found = np.unique(y)
+        shown = ", ".join(f"{value:g}" for value in found[:5]) + (", ..." if found.size > 5 else "")
+        rule = f"loss {loss!r} needs targets 0 and 1, and found {found.size} values"
+        maps = "; danl.load_dataset maps any two values to 0 and 1, and loss='squared' takes real targets"
+        raise InputError(f"y[{row}]={float(y[row])!r}: {rule} ({shown}){maps}", place=f"y[{row}]: {rule}{maps}")

@@ -1,0 +1,362 @@
+r"""The problem: shards, a loss, a penalty, and how the workers' objectives are weighted.
+
+With W_i the total weight of worker i's rows (m_i of them, each of weight 1 unless weights are given),
+
+    F_i(w) = (1 / W_i) sum_j s_ij loss(y_ij, a_ij . w)  +  (penalty_i / 2) |w|^2
+    f(w)   = sum_i weight_i F_i(w)
+
+    l2     the paper's lambda: penalty_i = l2 / W_i
+    alpha  an absolute penalty on the averaged loss: penalty_i = alpha for every worker
+    weighting="uniform"  weight_i = 1 / N           (the paper)
+    weighting="samples"  weight_i = W_i / sum W      (with alpha: the pooled fit, whatever the split)
+    intercept=True       a_ij ends with a one, and the penalty is not on its coefficient
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from danl.data.partition import Shard
+from danl.data.place import place_of
+from danl.data.reference import ShardFacts, ShardReference, facts_of
+from danl.data.schema import Names, agreed, in_order, labelled, listed, names_of
+from danl.errors import InputError, bad_argument
+from danl.objective.batched import Batch
+from danl.objective.centring import moved
+from danl.objective.layout import Layout
+from danl.objective.local import LocalObjective
+from danl.objective.losses import Array, Loss, make_loss, outputs_of
+
+
+class Terms:
+    """What is known of a problem without its rows: loss, penalty, weighting, and the facts of each shard."""
+
+    loss: Loss
+    l2: float | None
+    alpha: float | None
+    weighting: str
+    intercept: bool
+    centre: Array | None = None
+    """What columns are moved by, where the rows are (`danl.objective.centring`); the model is then for moved ones."""
+    feature_names: Names | None
+    """What the features are called, in the order of w; None where they have no names."""
+
+    @property
+    def facts(self) -> tuple[ShardFacts, ...]:
+        """What a server knows of the shards."""
+        raise NotImplementedError
+
+    @property
+    def n_workers(self) -> int:
+        """N."""
+        return len(self.facts)
+
+    @property
+    def n_features(self) -> int:
+        """The columns of X."""
+        return self.facts[0].n_features
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The places of the model's numbers in w."""
+        return Layout(self.n_features, outputs_of(self.loss), self.intercept)
+
+    @property
+    def n_coefficients(self) -> int:
+        """d, the length of w: one for every feature and output, and one for every intercept."""
+        return self.layout.size
+
+    @cached_property
+    def rows(self) -> Array:
+        """m_i: rows of each worker."""
+        return np.array([facts.rows for facts in self.facts])
+
+    @cached_property
+    def total_weights(self) -> Array:
+        """W_i: total row weight of each worker (its number of rows when no weights were given)."""
+        return np.array([facts.total_weight for facts in self.facts], dtype=float)
+
+    @cached_property
+    def weights(self) -> Array:
+        """weight_i: what each worker counts in f; sums to 1."""
+        if self.weighting == "uniform":
+            return np.full(self.n_workers, 1.0 / self.n_workers)
+        return np.asarray(self.total_weights / self.total_weights.sum())
+
+    @cached_property
+    def penalties(self) -> Array:
+        """penalty_i: the coefficient of |w|^2 / 2 in F_i."""
+        return np.array([self.penalty(facts) for facts in self.facts])
+
+    def penalty(self, facts: ShardFacts) -> float:
+        """The penalty of a worker with these facts: alpha, or l2 / W_i."""
+        if self.alpha is not None:
+            return float(self.alpha)
+        assert self.l2 is not None
+        return float(self.l2) / facts.total_weight
+
+    @property
+    def strong_convexity(self) -> float:
+        """The constant the penalty guarantees: sum_i weight_i penalty_i (the paper's lambda / m).
+
+        An intercept is not penalised: then it guarantees nothing.
+        """
+        return 0.0 if self.intercept else float(self.weights @ self.penalties)
+
+    def coefficient_name(self, number: int) -> str:
+        """What number `number` of w is, for a person."""
+        layout, names = self.layout, self.feature_names
+        output, column = divmod(number, layout.columns)
+        if column == layout.n_features:
+            name = "the intercept"
+        else:
+            name = f"coefficient {column}" if names is None else f"the coefficient of {names[column]!r}"
+        return name if layout.n_outputs == 1 else f"{name} of class {output}"
+
+    def local(self, shard: Shard) -> LocalObjective:
+        """F_i of a shard: what a worker makes of its own rows, their columns in the order that was agreed on."""
+        shard = in_order(shard, self._asked_names())
+        try:
+            self.loss.check_targets(shard.y)
+        except InputError as error:
+            raise InputError(f"{shard.name}: {error}", place=f"{shard.name}: {place_of(error)}") from error
+        return self._local(shard, self.penalty(facts_of(shard, self.loss.binary)))
+
+    def _local(self, shard: Shard, penalty: float) -> LocalObjective:
+        X = shard.X if self.centre is None else moved(shard.X, self.centre)
+        return LocalObjective(X, shard.y, shard.weights, self.loss, penalty, self.intercept)
+
+    def moved_by(self, centre: Array | None) -> Self:
+        """The same problem with columns moved."""
+        if centre is None:
+            return self
+        if not self.intercept:
+            raise InputError("centre: columns can be moved only where there is an intercept to make up for it")
+        made = copy.copy(self)
+        for made_of_rows in ("locals", "batch"):
+            made.__dict__.pop(made_of_rows, None)
+        made.centre = centre
+        return made
+
+    def without_rows(self) -> RemoteProblem:
+        """The same terms, and neither shards nor what is known of them: what a worker is told."""
+        terms = RemoteProblem(
+            loss=self.loss,
+            l2=self.l2,
+            alpha=self.alpha,
+            weighting=self.weighting,
+            intercept=self.intercept,
+            feature_names=self._asked_names(),
+        )
+        terms.centre = self.centre
+        return terms
+
+    def _asked_names(self) -> Names | None:
+        """The order that workers are to bring their columns into; None where the shards are in order already."""
+        return None
+
+    def _written(self) -> str:
+        penalty = f"alpha={self.alpha}" if self.alpha is not None else f"l2={self.l2}"
+        intercept = ", intercept=True" if self.intercept else ""
+        return f"loss={self.loss.name!r}, {penalty}, weighting={self.weighting!r}{intercept}"
+
+
+class Problem(Terms):
+    """What is minimised: f(w) = sum_i weight_i F_i(w) over the workers' shards.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+        One per worker, as `danl.partition` makes them.
+    loss : str or Loss
+        "logistic", "squared", "poisson", "squared_hinge", "multinomial:classes=3", or an object (see
+        `danl.objective.losses.Loss`).
+    l2 : float, optional
+        The paper's lambda: worker i's penalty is l2 / (2 W_i) |w|^2. Default 1e-4 when alpha is not given.
+    alpha : float, optional
+        An absolute penalty alpha / 2 |w|^2 on the averaged loss. Give l2 or alpha, not both.
+    weighting : "uniform" or "samples"
+        Every worker counts 1/N (the paper), or by its share of the rows (the pooled fit).
+    intercept : bool
+        Fit an intercept, without a penalty. It is the last number of w, or of each class's part of w.
+
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        *,
+        loss: str | Loss = "logistic",
+        l2: float | None = None,
+        alpha: float | None = None,
+        weighting: str = "uniform",
+        intercept: bool = False,
+    ) -> None:
+        self.shards = tuple(shards)
+        self.loss = make_loss(loss)
+        if not self.shards:
+            raise InputError("shards: must hold at least one shard; make them with danl.partition(X, y, workers=10)")
+        columns = [(shard.feature_names, shard.target_name) for shard in self.shards]
+        self.feature_names = agreed(columns, labelled([shard.name for shard in self.shards]))
+        self.shards = tuple(in_order(shard, self.feature_names) for shard in self.shards)
+        widths = {int(shard.X.shape[1]) for shard in self.shards}
+        if len(widths) > 1:
+            raise InputError(
+                f"shards: all must have the same number of features, found {sorted(widths)}; "
+                "pass n_features when reading the files (it is never guessed per shard)"
+            )
+        self.l2, self.alpha, self.weighting = check_terms(l2, alpha, weighting)
+        self.intercept = bool(intercept)
+        targets = np.concatenate([shard.y for shard in self.shards])
+        self.loss.check_targets(targets)
+        if self.loss.binary and np.unique(targets).size < 2:
+            raise InputError(
+                f"y: all {targets.size} targets are {targets[0]:g}, and loss {self.loss.name!r} needs both classes, "
+                "0 and 1; check the labels or use loss='squared'"
+            )
+
+    @cached_property
+    def facts(self) -> tuple[ShardFacts, ...]:
+        """What a server knows of the shards."""
+        return tuple(facts_of(shard, self.loss.binary) for shard in self.shards)
+
+    @cached_property
+    def locals(self) -> tuple[LocalObjective, ...]:
+        """F_1, ..., F_N."""
+        return tuple(self._local(*each) for each in zip(self.shards, self.penalties.tolist(), strict=True))
+
+    @cached_property
+    def batch(self) -> Batch | None:
+        """F_1, ..., F_N, evaluated together; None where they cannot be."""
+        return Batch.of(self.locals) if Batch.possible(self.locals) else None
+
+    def objective(self, w: Array) -> float:
+        """f(w)."""
+        if self.batch is not None:
+            return float(self.weights @ self.batch.losses(w))
+        return float(sum(c * local.value(w) for c, local in zip(self.weights, self.locals, strict=True)))
+
+    def value_and_gradient(self, w: Array, weights: Array | None = None) -> tuple[float, Array]:
+        """f(w) and its gradient; with other `weights`, those of the objective some of the workers make up."""
+        if self.batch is not None:
+            weights = self.weights if weights is None else weights
+            losses, gradients = self.batch.losses_and_gradients(w)
+            counted = weights != 0  # a worker that does not count may be infinite
+            if counted.all():
+                return float(weights @ losses), weights @ gradients
+            return float(weights[counted] @ losses[counted]), weights[counted] @ gradients[counted]
+        value, gradient = 0.0, np.zeros(self.n_coefficients)
+        for c, local in zip(self.weights if weights is None else weights, self.locals, strict=True):
+            if c == 0:
+                continue
+            local_value, local_gradient = local.value_and_gradient(w)
+            value += c * local_value
+            gradient += c * local_gradient
+        return float(value), gradient
+
+    def hessian(self, w: Array) -> Array:
+        """The Hessian of f at w, dense (d, d)."""
+        if self.batch is not None:
+            return self.batch.hessian_sum(w, self.weights)
+        hessian = np.zeros((self.n_coefficients, self.n_coefficients))
+        for c, local in zip(self.weights, self.locals, strict=True):
+            hessian += c * local.hessian(w)
+        return hessian
+
+    def __repr__(self) -> str:
+        return (
+            f"Problem({self.n_workers} workers, {int(self.rows.sum())} rows, {self.n_features} features, "
+            f"{self._written()})"
+        )
+
+
+class RemoteProblem(Terms):
+    """A problem whose rows stay where they are: the workers read them, the server knows only their facts.
+
+    Parameters
+    ----------
+    shards : sequence of ShardReference
+        Where each worker's rows are. An engine that finds its workers by itself (Flower) needs none.
+    loss, l2, alpha, weighting, intercept
+        As in `Problem`.
+    feature_names : sequence of str, optional
+        The columns in the order they are to have in w. Default: that of the first site, where columns have names.
+
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[ShardReference] = (),
+        *,
+        loss: str | Loss = "logistic",
+        l2: float | None = None,
+        alpha: float | None = None,
+        weighting: str = "uniform",
+        intercept: bool = False,
+        feature_names: Sequence[str] | None = None,
+    ) -> None:
+        self.shards = tuple(shards)
+        self.feature_names = names_of(None, feature_names)
+        for shard in self.shards:
+            if not isinstance(shard, ShardReference):
+                raise bad_argument(
+                    "shards", type(shard).__name__, "references", "for shards in memory use danl.Problem"
+                )
+        self.loss = make_loss(loss)
+        self.l2, self.alpha, self.weighting = check_terms(l2, alpha, weighting)
+        self.intercept = bool(intercept)
+        self._facts: tuple[ShardFacts, ...] | None = None
+
+    @property
+    def facts(self) -> tuple[ShardFacts, ...]:
+        """What the workers told; known once an engine has connected to them."""
+        if self._facts is None:
+            raise InputError("problem: its workers have not told of their shards yet; danl.solve asks them first")
+        return self._facts
+
+    def described(self, facts: Sequence[ShardFacts]) -> RemoteProblem:
+        """The problem with what its workers told."""
+        if not facts:
+            raise InputError("shards: no worker answered; start the workers first, and check their logs")
+        columns = [(each.feature_names, each.target_name) for each in facts]
+        labels = labelled([each.site for each in facts])
+        names = agreed(columns, labels, self.feature_names)
+        widths: dict[int, str] = {}
+        for each, label in zip(facts, labels, strict=True):
+            widths.setdefault(each.n_features, f"{each.n_features} at {label}")
+        if len(widths) > 1:
+            raise InputError(
+                f"shards: all must have the same number of features, found {listed(list(widths.values()))}; "
+                "pass n_features when reading the files (it is never guessed per shard)"
+            )
+        if self.loss.binary and len(facts) == 1 and facts[0].fewest_of_a_class == 0:
+            raise InputError(f"y: all targets are equal, and loss {self.loss.name!r} needs both classes")
+        known = self.without_rows()
+        known.shards, known._facts, known.feature_names = self.shards, tuple(facts), names
+        return known
+
+    def _asked_names(self) -> Names | None:
+        return self.feature_names
+
+    def __repr__(self) -> str:
+        return f"RemoteProblem({len(self._facts or self.shards)} workers, {self._written()})"
+
+
+def check_terms(l2: float | None, alpha: float | None, weighting: str) -> tuple[float | None, float | None, str]:
+    """Penalty and weighting, checked; l2 = 1e-4 where no penalty is given."""
+    if l2 is not None and alpha is not None:
+        raise InputError(f"l2={l2!r} and alpha={alpha!r}: give one of them; l2 is the paper's lambda, alpha absolute")
+    if l2 is None and alpha is None:
+        l2 = 1e-4
+    for name, value in (("l2", l2), ("alpha", alpha)):
+        if value is not None and not (math.isfinite(value) and value >= 0):
+            raise bad_argument(name, value, "a finite number >= 0")
+    if weighting not in ("uniform", "samples"):
+        raise bad_argument("weighting", weighting, "'uniform' (the paper) or 'samples' (the pooled fit)")
+    return l2, alpha, weighting

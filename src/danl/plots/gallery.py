@@ -1,0 +1,146 @@
+"""A comparison in one picture: how far, at what cost, who trained what, and what the bytes were spent on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from danl.plots.figures import check_histories, draw_progress
+from danl.run.history import History
+from danl.storage.atomic import written_whole
+
+SHOWN = 40
+"""Exchanges of each run whose coverage is shown: beyond that the cells are too narrow to see."""
+INSIDE = 4
+"""Runs whose names find room between the curves; those of more stand beside the panel."""
+KINDS = {
+    "hessian": "#332288",
+    "gradient": "#88CCEE",
+    "loss": "#DDCC77",
+    "local-steps": "#AA4499",
+    "check": "#44AA99",
+    "smoothness": "#BBBBBB",
+}
+"""Kinds of exchange and their colours: Tol's muted ones, so that none is taken for a method's. Others are grey."""
+
+
+def plot_gallery(histories: Mapping[str, History], path: str | Path, *, title: str = "") -> Path:
+    """Draw several runs on the same workers and regions as four panels (PNG, SVG or PDF by suffix).
+
+    Gap against exchanges and against megabytes; how many workers trained each region in each exchange; and the bytes of
+    each run by kind of exchange.
+
+    Parameters
+    ----------
+    histories : mapping of label to History
+        The runs.
+    path : path
+        Where to write.
+    title : str
+        A line above the panels.
+
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    check_histories(histories)
+    figure: Any = Figure(figsize=(10.0, 7.4), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
+    grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1.0))
+    by_rounds = figure.add_subplot(grid[0, 0])
+    by_bytes = figure.add_subplot(grid[0, 1], sharey=by_rounds)
+    draw_progress(by_rounds, by_bytes, histories)
+    by_bytes.tick_params(labelleft=False)
+    by_rounds.set_title("How far in how many exchanges", **HEADING)
+    by_bytes.set_title("How far for how many bytes", **HEADING)
+    if len(histories) > INSIDE:
+        by_rounds.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    elif len(histories) > 1:
+        by_rounds.legend(frameon=False, loc="best")
+    _draw_coverage(figure, grid[1, 0], histories)
+    _draw_bytes(figure.add_subplot(grid[1, 1]), histories)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    with written_whole(path) as partial:
+        figure.savefig(partial, dpi=150)
+    return Path(path)
+
+
+HEADING: dict[str, Any] = {"fontsize": 10.5, "loc": "left", "fontweight": "bold"}
+
+
+def coverage_of(history: History) -> NDArray[np.float64]:
+    """Workers on each region in the first exchanges, (regions, SHOWN); nan after the end of the run."""
+    shown = np.asarray(history.column("coverage"), dtype=float)[:SHOWN].T
+    return np.pad(shown, ((0, 0), (0, SHOWN - shown.shape[1])), constant_values=np.nan)
+
+
+def bytes_by_kind(history: History) -> dict[str, int]:
+    """Bytes up and down of a run, by kind of exchange."""
+    kinds, moved = history.column("kind"), history.column("bytes_up") + history.column("bytes_down")
+    return {str(kind): int(moved[kinds == kind].sum()) for kind in dict.fromkeys(kinds)}
+
+
+def _draw_coverage(figure: Any, place: Any, histories: Mapping[str, History]) -> None:
+    """A strip for every run, a row for every region, a cell for every exchange."""
+    from matplotlib.ticker import MaxNLocator
+
+    strips = place.subgridspec(len(histories), 1, hspace=0.0)
+    most = max(float(np.nanmax(coverage_of(history))) for history in histories.values())
+    axes = None
+    every = []
+    for number, (label, history) in enumerate(histories.items()):
+        axes = figure.add_subplot(strips[number, 0], sharex=axes)
+        picture = axes.pcolormesh(
+            np.arange(SHOWN + 1) - 0.5,
+            np.arange(len(coverage_of(history)) + 1),
+            coverage_of(history),
+            cmap="Blues",
+            vmin=0.0,
+            vmax=max(most, 1.0),
+            edgecolors="white",
+            linewidth=0.6,
+        )
+        axes.invert_yaxis()
+        axes.set_yticks([])
+        axes.set_ylabel(label, rotation=0, ha="right", va="center")
+        axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
+        axes.tick_params(labelbottom=number == len(histories) - 1, length=0)
+        if len(history) < SHOWN:
+            axes.text(len(history), 0.5, "ended", transform=axes.get_xaxis_transform(), va="center", color="#555555")
+        every.append(axes)
+    every[0].set_title("Workers on each region", **HEADING)
+    every[-1].set_xlabel(f"exchange, the first {SHOWN}; a row for each region")
+    bar = figure.colorbar(picture, ax=every, pad=0.02, aspect=16, label="workers")
+    bar.ax.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+    bar.outline.set_visible(False)
+
+
+def _draw_bytes(axes: Any, histories: Mapping[str, History]) -> None:
+    """A bar for every run, cut by kind of exchange."""
+    spent = [bytes_by_kind(history) for history in histories.values()]
+    kinds = dict.fromkeys([*KINDS, *(kind for run in spent for kind in run)])
+    places = np.arange(len(histories))
+    before = np.zeros(len(histories))
+    for kind in kinds:
+        part = np.array([run.get(kind, 0) for run in spent]) / 1e6
+        if part.any():
+            axes.barh(places, part, left=before, height=0.55, color=KINDS.get(kind, "#666666"), label=kind)
+            before += part
+    for place, total, history in zip(places, before, histories.values(), strict=True):
+        axes.text(total, place, f"  {len(history)} exchanges", va="center", color="#555555", fontsize=9)
+    axes.set_yticks(places, list(histories))
+    axes.invert_yaxis()
+    axes.set_xlim(0.0, 1.32 * before.max())
+    axes.set_xlabel("megabytes, up and down")
+    axes.set_title("What the bytes were spent on", **HEADING)
+    entries = len(axes.get_legend_handles_labels()[0])
+    look = {"frameon": False, "title": "kind of exchange", "ncols": min(entries, 4), "columnspacing": 1.2}
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), **look)  # below: a bar may be anywhere inside
+    axes.grid(True, axis="x", color="#dddddd", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)

@@ -1,0 +1,323 @@
+"""Tasks the server sends and replies the workers give: plain frozen records of arrays and numbers.
+
+Bytes are counted on these records (`payload_bytes`): 8 for every float64, 4 for a float32, the half of a symmetric
+Hessian with its diagonal, one bit per region for a mask (rounded up to a byte). The number of the exchange, the
+worker's number, the number a sketch is drawn from and whatever framing an engine adds are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Array32 = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+CurvatureKind = Literal["full", "block", "lowrank", "diag"]
+Dtype = Literal["float64", "float32"]
+Submodel = Literal["pruned", "full"]
+FailureKind = Literal["timeout", "died", "restarting", "gone", "refused", "invalid", "error"]
+"""No reply by the deadline; dead, or not back in time; down and expected back; dead for good; the rest by itself."""
+FOR_GOOD = ("refused", "invalid", "gone")
+"""Failures after which a worker is not asked again in this run: it will not answer, or its answers are no good."""
+
+
+# Tasks: from the server to one worker.
+
+
+@dataclass(frozen=True)
+class HessianTask:
+    """Send gradient, Hessian and loss at w (Algorithm 1, lines 2-4)."""
+
+    exchange: int
+    w: Array
+    batch_size: int | None = None
+    hessian_batch: int | None = None
+
+
+@dataclass(frozen=True)
+class CurvatureTask:
+    """Send gradient and loss at w, and a part of the Hessian (`danl.protocol.hessian_form`), as float64 or float32.
+
+    `sketch` is the number that the random matrix of a sketch is drawn from, the same for all workers.
+    """
+
+    exchange: int
+    w: Array
+    kind: CurvatureKind
+    rank: int = 0
+    sketch: int = 0
+    batch_size: int | None = None
+    hessian_batch: int | None = None
+    dtype: Dtype = "float64"
+
+
+@dataclass(frozen=True)
+class GradientTask:
+    """Send the gradient on the regions of a mask (Algorithm 1, lines 11-14).
+
+    `mask` holds the regions the server planned; None means all of them, or, with `choose`, that the worker asks its
+    own policy M(w, i) for round `round`. With submodel="pruned" the gradient is evaluated at w * mask, else at w. The
+    loss that comes back is that of the rows the gradient was computed on, or, with `whole_loss`, of the whole shard.
+    """
+
+    exchange: int
+    w: Array
+    mask: Mask | None = None
+    choose: bool = False
+    round: int = 0
+    submodel: Submodel = "full"
+    batch_size: int | None = None
+    whole_loss: bool = False
+
+
+@dataclass(frozen=True)
+class LossTask:
+    """Send the loss at w."""
+
+    exchange: int
+    w: Array
+
+
+@dataclass(frozen=True)
+class LocalStepsTask:
+    """Take gradient steps from w on the own shard and send the model reached (FedAvg)."""
+
+    exchange: int
+    w: Array
+    steps: int
+    learning_rate: float
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class ScoresTask:
+    """Send the sum of the outer products of the rows' gradients at w: for sandwich standard errors."""
+
+    exchange: int
+    w: Array
+
+
+@dataclass(frozen=True)
+class SmoothnessTask:
+    """Send the Lipschitz constant of the local gradient, and the mean squares of the columns.
+
+    What a first-order method needs for its step, and to tell how far it is whatever the columns' units are.
+    """
+
+    exchange: int
+
+
+@dataclass(frozen=True)
+class MomentsTask:
+    """Send means and variances of the columns, and the mean of the target, for the intercept (`objective.centring`)."""
+
+    exchange: int
+
+
+ModelTask = HessianTask | CurvatureTask | GradientTask | LossTask | LocalStepsTask | ScoresTask
+"""What is asked about a model."""
+Task = ModelTask | SmoothnessTask | MomentsTask
+
+
+# Replies: from one worker to the server.
+
+
+@dataclass(frozen=True)
+class HessianReply:
+    """Gradient and loss at w, and the upper triangle of the Hessian, row by row (see `pack`).
+
+    `packed_hessian` is None where an engine adds the Hessians up on their way (`Replies.add_up`).
+    """
+
+    worker: int
+    exchange: int
+    gradient: Array
+    packed_hessian: Array | None
+    loss: float
+
+
+@dataclass(frozen=True)
+class CurvatureReply:
+    """Gradient and loss at w, and the numbers of the part of the Hessian that was asked for."""
+
+    worker: int
+    exchange: int
+    gradient: Array
+    numbers: Array | Array32
+    loss: float
+
+
+@dataclass(frozen=True)
+class GradientReply:
+    """The gradient's entries on the coordinates of the mask, in increasing order; mask None: on all of them."""
+
+    worker: int
+    exchange: int
+    mask: Mask | None
+    fragment: Array
+    loss: float
+
+
+@dataclass(frozen=True)
+class LossReply:
+    """The loss at the task's model."""
+
+    worker: int
+    exchange: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class ModelReply:
+    """The model the local steps ended at, and the loss where they started."""
+
+    worker: int
+    exchange: int
+    w: Array
+    loss: float
+
+
+@dataclass(frozen=True)
+class ScoresReply:
+    """sum_j r_ij^2 g_ij g_ij^T over the worker's rows: its upper triangle (see `pack`)."""
+
+    worker: int
+    exchange: int
+    packed_scores: Array
+
+
+@dataclass(frozen=True)
+class SmoothnessReply:
+    """The Lipschitz constant of the local gradient, and the mean square of every column, laid out like w."""
+
+    worker: int
+    exchange: int
+    smoothness: float
+    squares: Array
+
+
+@dataclass(frozen=True)
+class MomentsReply:
+    """Over the worker's rows: mean and variance of every column, mean of the target or the share of each class."""
+
+    worker: int
+    exchange: int
+    means: Array
+    variances: Array
+    targets: Array
+
+
+DataReply = ScoresReply | SmoothnessReply | MomentsReply
+"""Replies without a loss."""
+Reply = HessianReply | CurvatureReply | GradientReply | LossReply | ModelReply | DataReply
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A worker that did not answer: which, how, and what is known about it."""
+
+    worker: int
+    kind: FailureKind
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One trip: a kind for the record and a task for every worker that takes part."""
+
+    kind: str
+    tasks: Mapping[int, Task]
+
+
+@dataclass(frozen=True)
+class HessianSum:
+    """sum_i weight_i Hess F_i over some workers, packed or whole; and why the Hessians of others were left out.
+
+    `faults` says what was wrong with a Hessian, `lost` why it never came: a machine that died on the way.
+    """
+
+    packed: Array
+    faults: Mapping[int, str] = field(default_factory=dict)
+    lost: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What came back: replies and failures by worker.
+
+    An engine that adds Hessians up on their way, so that nobody holds N of them, returns Hessian replies without their
+    Hessians and the function `add_up`; the server calls it with the weights of the workers whose replies it admits, and
+    puts what it gets into `hessian`.
+    """
+
+    received: Mapping[int, Reply] = field(default_factory=dict)
+    failures: Mapping[int, Failure] = field(default_factory=dict)
+    dropped: int = 0
+    """Replies that came late, twice, for another exchange or from nobody that was asked."""
+    add_up: Callable[[Mapping[int, float]], HessianSum] | None = None
+    hessian: HessianSum | None = None
+
+    @property
+    def absent(self) -> Mapping[int, Failure]:
+        """Failures that count as absences: not those of workers that the engine expects back and still waits for."""
+        if not any(failure.kind == "restarting" for failure in self.failures.values()):
+            return self.failures
+        return {worker: failure for worker, failure in self.failures.items() if failure.kind != "restarting"}
+
+
+def packed_size(d: int) -> int:
+    """Numbers in the upper triangle of a d x d matrix."""
+    return d * (d + 1) // 2
+
+
+def pack(symmetric: Array) -> Array:
+    """The upper triangle of a symmetric matrix, row by row: d (d + 1) / 2 numbers."""
+    return symmetric[np.triu_indices(symmetric.shape[0])]
+
+
+def unpack(packed: Array, d: int) -> Array:
+    """The symmetric matrix whose upper triangle `pack` gave; a matrix stays as it is."""
+    if packed.ndim == 2:
+        return packed
+    matrix = np.empty((d, d))
+    rows, columns = np.triu_indices(d)
+    matrix[rows, columns] = packed
+    matrix[columns, rows] = packed
+    return matrix
+
+
+def payload_bytes(message: Task | Reply) -> int:
+    """What a task or a reply weighs on the wire, by the rules at the top of this file."""
+    match message:
+        case HessianTask(w=w) | CurvatureTask(w=w) | LossTask(w=w) | LocalStepsTask(w=w) | ScoresTask(w=w):
+            return w.nbytes
+        case GradientTask(w=w, mask=mask):
+            return w.nbytes + mask_bytes(mask)
+        case SmoothnessTask() | MomentsTask():
+            return 0
+        case HessianReply(gradient=gradient):  # the same where its Hessian was added up on the way
+            return gradient.nbytes + 8 * packed_size(gradient.size) + 8
+        case CurvatureReply(gradient=gradient, numbers=numbers):
+            return gradient.nbytes + numbers.nbytes + 8
+        case GradientReply(mask=mask, fragment=fragment):
+            return fragment.nbytes + mask_bytes(mask) + 8
+        case ModelReply(w=w):
+            return w.nbytes + 8
+        case ScoresReply(packed_scores=packed):
+            return packed.nbytes
+        case MomentsReply(means=means, variances=variances, targets=targets):
+            return means.nbytes + variances.nbytes + targets.nbytes
+        case SmoothnessReply(squares=squares):
+            return squares.nbytes + 8
+        case LossReply():
+            return 8
+
+
+def mask_bytes(mask: Mask | None) -> int:
+    """A bit per region, rounded up to whole bytes; nothing where no mask is sent."""
+    return 0 if mask is None else -(-mask.size // 8)

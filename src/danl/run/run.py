@@ -1,0 +1,104 @@
+"""What a run is made of, and where it begins: with an intercept, at the model without features, on moved columns."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from danl.engines import Engine
+from danl.methods import AnyMethod, Setup
+from danl.objective.centring import centre_of, to_moved
+from danl.objective.losses import null_margins
+from danl.objective.problem import Problem, RemoteProblem
+from danl.policies import Profile
+from danl.protocol.messages import Array, MomentsReply, Replies
+from danl.protocol.validation import Border
+from danl.run.result import Reference
+from danl.run.trace import Trace
+from danl.server.aggregation import of_kind, shares
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything a run is made of, checked."""
+
+    problem: Problem | RemoteProblem
+    method: AnyMethod
+    setup: Setup
+    profiles: Sequence[Profile] | None
+    reference: Reference | None
+    monitor: bool
+    border: Border
+    entries_per_row: Array = field(default_factory=lambda: np.zeros(0))
+    trace: Trace | None = None
+    moves: bool = False  # whether columns may be moved inside, for an intercept (`danl.objective.centring`)
+    ask_moments: bool = False  # whether the workers are asked for the means of their columns first
+    start_at_null: bool = False  # whether the intercept starts at that of the model without features
+
+
+def moved_run(run: Run, centre: Array | None) -> Run:
+    """The run on moved columns: its problem, its start, and what it is compared with."""
+    if centre is None or not run.moves:
+        return run
+    layout, reference = run.problem.layout, run.reference
+    if reference is not None:
+        reference = replace(reference, w=to_moved(reference.w, layout, centre))
+    setup = replace(run.setup, w0=to_moved(run.setup.w0, layout, centre))
+    return replace(run, problem=run.problem.moved_by(centre), setup=setup, reference=reference)
+
+
+def after_moments(run: Run, replies: Replies) -> Run:
+    """The run as it begins once the workers have told the means of their columns and of their targets.
+
+    Those who did not, or may not, are not missed: any point near the rows will do.
+    """
+    answers, layout = of_kind(replies, MomentsReply), run.problem.layout
+    if not answers:
+        return run
+    share = shares(run.setup.weights, answers)
+
+    def pooled(of: Callable[[MomentsReply], Array]) -> Array:
+        return np.asarray(np.sum([share[worker] * of(reply) for worker, reply in answers.items()], axis=0))
+
+    means = pooled(lambda reply: reply.means)
+    variances = pooled(lambda reply: reply.variances + np.square(reply.means - means))
+    targets = pooled(lambda reply: reply.targets)
+    begin = moved_run(run, centre_of(means, variances))
+    if not run.start_at_null:
+        return begin
+    w0 = layout.join(np.zeros((layout.n_outputs, layout.n_features)), null_margins(run.problem.loss, targets))
+    return replace(begin, setup=replace(begin.setup, w0=w0))
+
+
+def settings_of(run: Run, engine: Engine, shut_out: Collection[int] = ()) -> dict[str, Any]:
+    """What a run was asked to do, in words and numbers; the rows of workers that were shut out are none of it."""
+    setup, problem = run.setup, run.problem
+    names: list[str] = (
+        [part.name for part in dataclasses.fields(run.method)] if dataclasses.is_dataclass(run.method) else []
+    )
+    options = {name: getattr(run.method, name) for name in names}
+    return {
+        "method": run.method.name,
+        "method_options": options,
+        "policy": repr(setup.policy),
+        "regions": [int(size) for size in setup.regions.sizes],
+        "workers": problem.n_workers,
+        "rows": [0 if worker in shut_out else int(rows) for worker, rows in enumerate(problem.rows)],
+        "features": problem.n_features,
+        "feature_names": None if problem.feature_names is None else list(problem.feature_names),
+        "outputs": problem.layout.n_outputs,
+        "loss": problem.loss.name,
+        "l2": problem.l2,
+        "alpha": problem.alpha,
+        "weighting": problem.weighting,
+        "intercept": problem.intercept,
+        "max_rounds": setup.setting.max_rounds,
+        "tol": setup.tol,
+        "seed": setup.seed,
+        "engine": repr(engine),
+        "w0": [float(value) for value in setup.w0],
+    }

@@ -1,0 +1,281 @@
+"""`solve`: a problem, a method and an engine tied together. The arguments are checked here; `run.loop` is the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from danl.engines import Engine, make_engine
+from danl.errors import InputError, bad_argument, warn
+from danl.methods import AnyMethod, Setup, make_method
+from danl.methods.information import Information
+from danl.objective.centring import from_moved, to_moved
+from danl.objective.losses import outputs_of
+from danl.objective.problem import Problem, RemoteProblem
+from danl.objective.regions import Regions
+from danl.policies import Policy, Profile, ResourceAware, Setting, make_policy
+from danl.protocol.messages import Array
+from danl.protocol.validation import Border, Guards
+from danl.run.callback import AnyCallback, Callbacks
+from danl.run.checkpoint import Checkpoints
+from danl.run.loop import go_through
+from danl.run.memory_limit import refuse_if_too_large
+from danl.run.result import Reference, Result
+from danl.run.resume import Keeper, fingerprint, held, make_checkpoints, take_up
+from danl.run.run import Run, moved_run, settings_of
+from danl.run.separation import look_for_separation
+from danl.run.trace import Trace
+
+DEFAULT_METHOD = "danl"
+START_ROUNDS = 1_000_000
+"""A method that makes the start ends by its own rounds, however few the run after it may have."""
+
+
+def solve(
+    problem: Problem | RemoteProblem,
+    *,
+    method: str | AnyMethod = DEFAULT_METHOD,
+    regions: int | Sequence[Any] | Regions | None = None,
+    policy: str | Policy | Callable[..., Any] | None = None,
+    w0: Array | str | AnyMethod | None = None,
+    max_rounds: int = 100,
+    tol: float = 1e-10,
+    seed: int = 0,
+    engine: str | Engine = "local",
+    reference: Reference | None = None,
+    profiles: Sequence[Profile] | None = None,
+    monitor: bool = True,
+    guards: Guards | None = None,
+    checkpoint: Checkpoints | str | Path | None = None,
+    resume: str | Path | None = None,
+    callback: AnyCallback | Sequence[AnyCallback] | None = None,
+    trace: Trace | None = None,
+) -> Result:
+    """Minimise the problem's objective with workers that each train the regions they can afford.
+
+    Parameters
+    ----------
+    problem : Problem
+        Shards, loss and penalty.
+    method : str or method
+        A name, with options if need be ("fedavg:steps=5"), or an object from `danl.methods`.
+    regions : int, sizes, index groups or Regions, optional
+        How the features are cut. A number makes contiguous regions. Default: 4, or one per feature if there are fewer.
+        An intercept is in the last one; with a multinomial loss, "classes" makes one region of every class.
+    policy : str, policy or callable, optional
+        Who trains what in each round; see `danl.policies`. Default: everyone everything.
+    w0 : array, str or method, optional
+        The start: zeros by default, with an intercept the model without features; an array; or a method that makes
+        it, such as "fedavg:rounds=10", the paper's.
+    max_rounds : int
+        The paper's T: every exchange after the first one counts, whatever its kind.
+    tol : float
+        Stop when the Newton decrement over the square root of the objective, sqrt(grad^T H^-1 grad / f), evaluated by
+        the workers at the model returned, is at most this: a number without units (docs/method.md#the-end).
+    seed : int
+        Of every random draw: masks, mini-batches.
+    engine : str or engine
+        Where the workers run; "local" is this process.
+    reference : Reference, optional
+        From `danl.reference_optimum`: rows then have the gap and the distance to it.
+    profiles : sequence of Profile, optional
+        The machines' speeds, for simulated seconds. Default: those of a ResourceAware policy.
+    monitor : bool
+        Measure objective and gradient norm after every exchange. It costs a pass over the data and is not counted.
+    guards : Guards, optional
+        Limits on what one worker's plausible replies can do; what every reply must satisfy is checked anyway.
+    checkpoint : path or Checkpoints, optional
+        Folder for checkpoints, after every exchange or as `danl.Checkpoints(folder, every=k)` says; one that holds
+        none, as it is this run's alone. Default: that of `resume`.
+    resume : path, optional
+        Folder of a run that was interrupted: go on from its newest whole checkpoint. Everything but `max_rounds`, `tol`
+        and the engine must be as it was. A run that had ended asks nobody anything.
+    callback : callable or list of callables, optional
+        Called with every new row; True (`danl.STOP`) ends the run with status "stopped". See `danl.callbacks`.
+    trace : Trace, optional
+        A new `danl.Trace()`: filled with who did what in each exchange.
+
+    Returns
+    -------
+    Result
+        The model, the status and the history. Ctrl-C ends a run with what it has, status "interrupted".
+
+    """
+    callbacks = Callbacks(callback)
+    if trace is not None and (not isinstance(trace, Trace) or len(trace)):
+        raise bad_argument("trace", trace, "a new danl.Trace(), without the exchanges of another run")
+    made_engine, folders = make_engine(engine), ExitStack()
+    try:
+        checkpoints = make_checkpoints(checkpoint, resume)
+        folders.enter_context(held(checkpoints, resume))
+        if isinstance(problem, RemoteProblem):
+            problem, monitor = problem.described(made_engine.connect(problem)), False
+        run = _prepare(problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards)
+        refuse_if_too_large(run.method, run.setup.regions)
+        mark = "" if checkpoints is None else fingerprint(run, w0)
+        taken = None if resume is None else take_up(resume, mark)
+        start = None if taken is None else taken.start
+        moves = problem.intercept and problem.centre is None and not isinstance(method, Information)
+        run = replace(run, moves=moves, ask_moments=moves)
+        if taken is not None:
+            for reason in taken.found.passed_over:
+                warn(f"checkpoint passed over, {reason}")
+            w0 = taken.w0
+        elif w0 is not None and not isinstance(w0, np.ndarray | list | tuple):
+            start = _start(run, _start_method(w0), made_engine)
+            if start.status not in ("max_rounds", "converged"):
+                return replace(start, start=start)
+            w0 = start.w
+        setup = replace(run.setup, w0=_start_model(w0, problem.n_coefficients))
+        run = replace(run, setup=setup, start_at_null=w0 is None)
+        keeper = None if checkpoints is None else Keeper(checkpoints, mark, run.setup.w0, start)
+        if checkpoints is not None and taken is not None:
+            keeper = taken.keeper(checkpoints, mark)
+        if start is not None:  # it has asked
+            run = moved_run(replace(run, ask_moments=False), start.centre)
+        carried = None if taken is None else taken.carried
+        if trace is not None:
+            trace.begin(problem.n_workers, run.setup.regions.n_regions)
+            run = replace(run, trace=trace)
+        if callbacks:
+            begin = {"w0": from_moved(run.setup.w0, problem.layout, run.problem.centre if moves else None).tolist()}
+            callbacks.begin(settings_of(run, made_engine) | begin, None if carried is None else carried["history"])
+        result = replace(go_through(run, made_engine, callbacks if callbacks else None, keeper, carried), start=start)
+    except BaseException:
+        callbacks.end(None)
+        raise
+    finally:
+        folders.close()
+        made_engine.close()
+    looked = result.status == "interrupted" or bool(result.products)  # a look at a model is no run to one
+    if not looked:
+        result = look_for_separation(problem, result)
+    callbacks.end(result)
+    return result
+
+
+def observed_information(
+    problem: Problem | RemoteProblem,
+    w: Array,
+    *,
+    regions: Regions | None = None,
+    scores: bool = False,
+    hessian: bool = True,
+    engine: str | Engine = "local",
+) -> Result:
+    """The Hessian of the objective at w, and the rows' scores, by exchanges that are counted: in `result.products`."""
+    method = Information(scores=scores, hessian=hessian)
+    return solve(problem, method=method, w0=w, regions=regions, monitor=False, engine=engine)
+
+
+def reference_optimum(problem: Problem, *, w0: Array | None = None, tol: float = 1e-13) -> Reference:
+    """The optimum of the problem by safeguarded Newton, to decrement `tol` or rounding, with what was reached."""
+    result = solve(problem, method="newton", w0=w0, regions=1, tol=tol, max_rounds=500)
+    if result.status == "interrupted":
+        raise KeyboardInterrupt  # half an optimum is none: nothing may be measured against it
+    objective, gradient = problem.moved_by(result.centre).value_and_gradient(
+        to_moved(result.w, problem.layout, result.centre)
+    )
+    return Reference(result.w, objective, float(np.linalg.norm(gradient)), len(result.history))
+
+
+def _prepare(
+    problem: Problem | RemoteProblem,
+    method: str | AnyMethod,
+    regions: int | Sequence[Any] | Regions | None,
+    policy: str | Policy | Callable[..., Any] | None,
+    max_rounds: int,
+    tol: float,
+    seed: int,
+    profiles: Sequence[Profile] | None,
+    reference: Reference | None,
+    monitor: bool,
+    guards: Guards | None,
+) -> Run:
+    """Check every argument before anything runs."""
+    if not isinstance(max_rounds, int | np.integer) or isinstance(max_rounds, bool) or max_rounds < 0:
+        raise bad_argument("max_rounds", max_rounds, "a whole number >= 0")
+    if not (isinstance(tol, int | float | np.floating) and math.isfinite(tol) and tol >= 0):
+        raise bad_argument("tol", tol, "a finite number >= 0")
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise bad_argument("seed", seed, "a whole number >= 0")
+    d = problem.n_coefficients
+    made_method = make_method(method)
+    made_regions = problem.layout.regions(regions)
+    made_policy = make_policy(policy, profiles)
+    setting = setting_of(problem, made_regions, made_method, int(max_rounds))
+    made_policy.check(setting)
+    if profiles is None and isinstance(made_policy, ResourceAware):
+        profiles = made_policy.profiles
+    if profiles is not None and len(profiles) != problem.n_workers:
+        raise InputError(
+            f"profiles: must be one for each of the {problem.n_workers} workers, got {len(profiles)}; "
+            "danl.Profile() is a machine without limits"
+        )
+    if reference is not None and len(reference.w) != d:
+        raise InputError(
+            f"reference: has {len(reference.w)} coefficients, the problem {d}; make it with reference_optimum"
+        )
+    setup = Setup(
+        w0=np.zeros(d),
+        weights=problem.weights,
+        penalties=problem.penalties,
+        strong=not problem.intercept,
+        free=~problem.layout.penalised,
+        regions=made_regions,
+        policy=made_policy,
+        setting=setting,
+        seed=int(seed),
+        tol=float(tol),
+    )
+    entries = outputs_of(problem.loss) * np.array([facts.entries_per_row for facts in problem.facts])
+    overflows = math.isinf(problem.loss.second_bound)
+    border = Border(made_regions, problem.penalties, problem.layout.penalised, overflows, guards or Guards())
+    return Run(problem, made_method, setup, profiles, reference, monitor, border, entries)
+
+
+def setting_of(problem: Problem | RemoteProblem, regions: Regions, method: AnyMethod, max_rounds: int) -> Setting:
+    """What a policy learns of a run before it starts."""
+    return Setting(
+        n_workers=problem.n_workers,
+        region_sizes=regions.sizes,
+        rows=problem.rows,
+        shard_bytes=np.array([facts.nbytes for facts in problem.facts]),
+        max_rounds=max_rounds,
+        pruned=getattr(method, "submodel", "full") == "pruned",
+    )
+
+
+def _start(run: Run, method: AnyMethod, engine: Engine) -> Result:
+    """The run that makes w0; it ends by its own rounds, however few the run after it may have."""
+    setting = replace(run.setup.setting, max_rounds=START_ROUNDS)
+    setup = replace(run.setup, tol=0.0, setting=setting)
+    run = replace(run, method=method, reference=None, setup=setup, start_at_null=True)
+    return go_through(run, engine, callback=None)
+
+
+def _start_method(w0: str | AnyMethod) -> AnyMethod:
+    method = make_method(w0)
+    if getattr(method, "rounds", None) is None:
+        raise InputError(
+            f"w0={w0!r}: a method that makes the start must say how far it goes; "
+            "use 'fedavg:rounds=10', an array, or leave it out for zeros"
+        )
+    return method
+
+
+def _start_model(w0: Array | None, d: int) -> Array:
+    if w0 is None:
+        return np.zeros(d)
+    w = np.array(w0, dtype=float)
+    if w.shape != (d,):
+        raise InputError(f"w0: must have shape ({d},), a number for every coefficient, got {w.shape}")
+    if not np.isfinite(w).all():
+        raise InputError(f"w0: must be finite, and w0[{int(np.flatnonzero(~np.isfinite(w))[0])}] is not")
+    return w

@@ -1,0 +1,1 @@
+"""What the server keeps and makes of replies: memory, averages, curvature."""

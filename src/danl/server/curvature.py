@@ -1,0 +1,141 @@
+"""The server's curvature: [Pi]_mu, the aggregated Hessian projected so that no direction is flatter than mu."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from danl.protocol.messages import Array
+
+RELATIVE_FLOOR = 1e-12
+"""Without a penalty there is no mu to take from the problem. Directions whose eigenvalue, in units in which the
+diagonal is 1, is below this share of the largest are those the data says nothing about: some thousand roundings."""
+EIGENVALUE_ROUNDING = 1e-15
+"""Eigenvalues below this share of the largest are rounding: no mu, however small, lets a step divide by them."""
+GRADIENT_ROUNDING = 1e3 * float(np.finfo(float).eps)
+"""A sum of rows is rounded to a few hundred machine epsilons of its terms, at most."""
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """[Pi]_mu, ready to solve with, and Pi itself.
+
+    Where the projection changes nothing [Pi]_mu = Pi, kept as its Cholesky factor; else as
+    vectors diag(eigenvalues) vectors^T, in units of `scale` if there is one.
+    """
+
+    hessian: Array
+    factor: Array | None = None  # its upper triangle: Pi = factor^T factor
+    eigenvalues: Array | None = None
+    vectors: Array | None = None
+    scale: Array | None = None  # what a unit of each coefficient is
+    found: Array | None = None  # the eigenvalues of Pi itself; 0 where they are rounding
+
+    def solve(self, gradient: Array) -> Array:
+        """[Pi]_mu^-1 gradient."""
+        if self.factor is not None:
+            return np.asarray(dpotrs(self.factor, gradient)[0])
+        assert self.vectors is not None
+        assert self.eigenvalues is not None
+        if self.scale is not None:
+            gradient = self.scale * gradient
+        step = np.asarray(self.vectors @ ((self.vectors.T @ gradient) / self.eigenvalues))
+        return step if self.scale is None else self.scale * step
+
+    def hidden(self, gradient: Array, objective: float) -> float:
+        """gradient^T (Pi^-1 - [Pi]_mu^-1) gradient: what the projection hides of the way to the optimum.
+
+        Infinite where there is gradient along directions whose curvature is rounding: nobody knows how far to go there.
+        There is none where it is rounding itself, given the size of the objective: a gradient's terms are about
+        sqrt(objective * diagonal of Pi).
+        """
+        if self.found is None or self.vectors is None or self.eigenvalues is None:
+            return 0.0
+        diagonal = np.abs(self.hessian.diagonal())
+        if self.scale is not None:
+            gradient, diagonal = self.scale * gradient, np.square(self.scale) * diagonal
+        raised = self.found < self.eigenvalues
+        vectors, found, used = self.vectors[:, raised], self.found[raised], self.eigenvalues[raised]
+        along = np.square(gradient @ vectors)
+        there = along > GRADIENT_ROUNDING**2 * len(gradient) * objective * (diagonal @ np.square(vectors))
+        if (there & (found <= 0)).any():
+            return np.inf
+        return float(along[there] @ (1.0 / found[there] - 1.0 / used[there]))
+
+    def times(self, vectors: Array) -> Array:
+        """Pi times vectors."""
+        return np.asarray(self.hessian @ vectors)
+
+    def matrix(self) -> Array:
+        """[Pi]_mu itself."""
+        if self.vectors is None or self.eigenvalues is None:
+            return self.hessian
+        matrix = np.asarray((self.vectors * self.eigenvalues) @ self.vectors.T)
+        return matrix if self.scale is None else matrix / np.multiply.outer(self.scale, self.scale)
+
+
+def project(hessian: Array, mu: float, least: float | None = None) -> Curvature:
+    """Definition 1: [A]_mu = [A - mu I]_0 + mu I, the closest matrix with eigenvalues of at least mu.
+
+    Differs from the paper: no floor is below the rounding of the eigenvalues; and with mu = 0 (no penalty, or an
+    intercept, on which there is none) [A]_0 need not have an inverse. Directions the data says nothing about then count
+    as steep as the steepest: a step goes along them by no more than the gradient shows, where dividing by a tiny floor
+    would turn the errors of an estimated gradient into steps without end. They are looked for in units in which the
+    diagonal is 1, so that it does not matter whether an income is in thousands. The same is done where columns are so
+    different in size that mu is lost in the rounding of the largest eigenvalue.
+
+    `least` is what no true eigenvalue is below, mu unless it is given: what the penalty guarantees.
+    """
+    if mu <= 0:
+        return _in_units_of_the_diagonal(hessian)
+    most = float(np.abs(hessian).sum(axis=1).max())  # at least the largest eigenvalue
+    # With a penalty the lowest eigenvalue is often mu itself, up to rounding: that counts as not below.
+    floor = mu - len(hessian) * EIGENVALUE_ROUNDING * most
+    if floor > EIGENVALUE_ROUNDING * most and _above(hessian, floor):
+        factor, failed = dpotrf(hessian.T, clean=0)
+        if not failed:
+            return Curvature(hessian, np.asarray(factor))
+    eigenvalues, vectors = np.linalg.eigh(hessian)
+    rounding = EIGENVALUE_ROUNDING * _top(eigenvalues)
+    if mu <= rounding:
+        return _in_units_of_the_diagonal(hessian)
+    found = np.maximum(
+        np.where(eigenvalues > len(hessian) * rounding, eigenvalues, 0.0), mu if least is None else least
+    )
+    return Curvature(hessian, eigenvalues=np.maximum(eigenvalues, mu), vectors=vectors, found=found)
+
+
+def _in_units_of_the_diagonal(hessian: Array) -> Curvature:
+    scaled, scale = with_unit_diagonal(hessian)
+    if _above(scaled, RELATIVE_FLOOR * len(hessian)):  # the trace, d, is at least the largest eigenvalue
+        factor, failed = dpotrf(hessian.T, clean=0)
+        if not failed:
+            return Curvature(hessian, np.asarray(factor))
+    eigenvalues, vectors = np.linalg.eigh(scaled)
+    top = _top(eigenvalues)
+    flat = eigenvalues < RELATIVE_FLOOR * top
+    known, found = np.where(flat, top, eigenvalues), np.where(flat, 0.0, eigenvalues)
+    return Curvature(hessian, eigenvalues=known, vectors=vectors, scale=scale, found=found)
+
+
+def with_unit_diagonal(hessian: Array) -> tuple[Array, Array]:
+    """The matrix in units in which its diagonal is 1, and what a unit of each coefficient is."""
+    diagonal = hessian.diagonal()
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    return scale[:, None] * hessian * scale, scale
+
+
+def _above(hessian: Array, floor: float) -> bool:
+    """Whether every eigenvalue is above the floor, which a Cholesky factorisation proves."""
+    diagonal = hessian.diagonal()
+    if not np.isfinite(diagonal).all() or diagonal.min() <= floor:
+        return False
+    shifted = hessian.copy()
+    shifted.flat[:: len(shifted) + 1] -= floor
+    return bool(dpotrf(shifted.T, overwrite_a=1, clean=0)[1] == 0)  # columns, as LAPACK has them: no copy
+
+
+def _top(eigenvalues: Array) -> float:
+    return max(float(eigenvalues[-1]), float(np.finfo(float).tiny))

@@ -1,0 +1,1 @@
+"""What a worker does with a task: one by one, and for all workers of a process together."""

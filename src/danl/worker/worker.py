@@ -1,0 +1,138 @@
+"""A worker: answers tasks on its own shard and keeps nothing between them.
+
+Its answer is a function of the task, the shard and the run's seed alone (mini-batches come from `stream`), so a worker
+that restarts, or answers the same task twice, gives the same reply.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from danl.objective.local import LocalObjective
+from danl.objective.regions import Regions
+from danl.policies.base import WorkerPolicy
+from danl.protocol.messages import (
+    Array,
+    CurvatureReply,
+    CurvatureTask,
+    GradientReply,
+    GradientTask,
+    HessianReply,
+    HessianTask,
+    LocalStepsTask,
+    LossReply,
+    LossTask,
+    Mask,
+    ModelReply,
+    MomentsReply,
+    MomentsTask,
+    Reply,
+    ScoresReply,
+    ScoresTask,
+    SmoothnessReply,
+    SmoothnessTask,
+    Task,
+    pack,
+)
+from danl.protocol.streams import GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, WORKER_MASK, stream
+from danl.worker.hessian_parts import piece
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Worker `index` with its shard's objective, the common regions, and its own mask policy if it has one."""
+
+    index: int
+    objective: LocalObjective
+    regions: Regions
+    policy: WorkerPolicy | None
+    seed: int
+
+    def answer(self, task: Task) -> Reply:
+        """Do what the task asks."""
+        match task:
+            case GradientTask():
+                return self._masked_gradient(task)
+            case HessianTask():
+                return self._hessian(task)
+            case CurvatureTask():
+                return self._curvature(task)
+            case LossTask():
+                return LossReply(self.index, task.exchange, self.objective.value(task.w))
+            case LocalStepsTask():
+                return self._local_steps(task)
+            case ScoresTask():
+                return ScoresReply(self.index, task.exchange, pack(self.objective.scores(task.w)))
+            case MomentsTask():
+                return MomentsReply(self.index, task.exchange, *self.objective.moments())
+            case SmoothnessTask():
+                return SmoothnessReply(
+                    self.index, task.exchange, self.objective.smoothness(), self.objective.mean_squares()
+                )
+
+    def _hessian(self, task: HessianTask) -> HessianReply:
+        """Lines 3-4: gradient and Hessian at w, on samples zeta_i^0 of their own where batches are asked for."""
+        gradient_rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
+        hessian_rows = self.hessian_rows(task)
+        loss, gradient = self.objective.value_and_gradient(task.w, gradient_rows)
+        hessian = self.objective.hessian(task.w, hessian_rows)
+        return HessianReply(self.index, task.exchange, gradient, pack(hessian), loss)
+
+    def hessian_rows(self, task: HessianTask) -> Array | None:
+        """The rows the Hessian is computed on; None for all of them."""
+        return self._batch(task.hessian_batch, HESSIAN_BATCH, task.exchange)
+
+    def _curvature(self, task: CurvatureTask) -> CurvatureReply:
+        """The same with a part of the Hessian."""
+        gradient_rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
+        hessian_rows = self._batch(task.hessian_batch, HESSIAN_BATCH, task.exchange)
+        loss, gradient = self.objective.value_and_gradient(task.w, gradient_rows)
+        numbers = piece(self.objective, task, self.regions, hessian_rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            sent = numbers if task.dtype == "float64" else numbers.astype(np.float32)
+        return CurvatureReply(self.index, task.exchange, gradient, sent, loss)
+
+    def _masked_gradient(self, task: GradientTask) -> GradientReply:
+        """Lines 11-14: choose the mask, prune the model, compute the gradient there, send what the mask keeps."""
+        mask = self._mask(task)
+        kept = slice(None) if mask is None else self.regions.coordinates(mask)
+        w = task.w
+        if task.submodel == "pruned":
+            w = np.zeros_like(task.w)
+            w[kept] = task.w[kept]
+        rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
+        loss, gradient = self.objective.value_and_gradient(w, rows)
+        if task.whole_loss and rows is not None:
+            loss = self.objective.value(w)
+        return GradientReply(self.index, task.exchange, mask, gradient[kept], loss)
+
+    def _mask(self, task: GradientTask) -> Mask | None:
+        if not task.choose:
+            return task.mask
+        assert self.policy is not None, "the task asks for a mask and this worker has no policy"
+        rng = stream(self.seed, WORKER_MASK, self.index, task.round)
+        return self.policy.mask(task.w, self.index, task.round, rng, self.regions)
+
+    def _local_steps(self, task: LocalStepsTask) -> ModelReply:
+        rng = stream(self.seed, LOCAL_STEPS, self.index, task.exchange)
+        w, start_loss = task.w, np.nan
+        for step in range(task.steps):
+            rows = _draw(rng, self.objective.n_rows, task.batch_size)
+            loss, gradient = self.objective.value_and_gradient(w, rows)
+            start_loss = loss if step == 0 else start_loss
+            w = w - task.learning_rate * gradient
+        return ModelReply(self.index, task.exchange, w, start_loss)
+
+    def _batch(self, size: int | None, purpose: int, exchange: int) -> Array | None:
+        if size is None:  # a stream costs more to make than a small shard's gradient
+            return None
+        return _draw(stream(self.seed, purpose, self.index, exchange), self.objective.n_rows, size)
+
+
+def _draw(rng: np.random.Generator, n_rows: int, size: int | None) -> Array | None:
+    """Rows of a mini-batch, without replacement; None for the whole shard."""
+    if size is None or size >= n_rows:
+        return None
+    return np.sort(rng.choice(n_rows, size=size, replace=False))

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from danl.protocol.messages import (
+    GradientReply,
+    GradientTask,
+    HessianReply,
+    HessianTask,
+    LocalStepsTask,
+    LossReply,
+    LossTask,
+    ModelReply,
+    SmoothnessReply,
+    SmoothnessTask,
+    pack,
+    payload_bytes,
+    unpack,
+)
+
+
+@given(st.integers(1, 12), st.integers(0, 1000))
+def test_pack_keeps_the_half_and_unpack_gives_the_matrix_back(d, seed):
+    A = np.random.default_rng(seed).normal(size=(d, d))
+    A = A + A.T
+    assert pack(A).size == d * (d + 1) // 2
+    np.testing.assert_array_equal(unpack(pack(A), d), A)
+
+
+W = np.zeros(123)
+MASK = np.ones(9, dtype=bool)
+
+
+@pytest.mark.parametrize(
+    ("message", "size"),
+    [
+        (HessianTask(0, W), 8 * 123),
+        (GradientTask(0, W), 8 * 123),
+        (GradientTask(0, W, mask=MASK), 8 * 123 + 2),
+        (LossTask(0, W), 8 * 123),
+        (LocalStepsTask(0, W, 5, 0.1), 8 * 123),
+        (SmoothnessTask(0), 0),
+        (HessianReply(0, 0, W, np.zeros(123 * 124 // 2), 0.0), 8 * (123 + 123 * 62 + 1)),
+        (GradientReply(0, 0, None, W, 0.0), 8 * 124),
+        (GradientReply(0, 0, MASK, np.zeros(30), 0.0), 8 * 31 + 2),
+        (LossReply(0, 0, 0.0), 8),
+        (ModelReply(0, 0, W, 0.0), 8 * 124),
+        (SmoothnessReply(0, 0, 1.0, np.ones(3)), 32),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_bytes_of_every_message(message, size):
+    assert payload_bytes(message) == size

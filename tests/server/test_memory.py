@@ -1,0 +1,212 @@
+"""The corrected estimate against its definition, from models that a naive server would have stored."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from danl.objective import kernels
+from danl.objective.regions import Regions
+from danl.protocol.batches import Stacked
+from danl.protocol.messages import GradientReply
+from danl.server.memory import UPDATES, Memory
+from tests.problems import random_problem
+
+
+class NaiveServer:
+    """Every model behind every fragment, kept in full."""
+
+    def __init__(self, gradients, w, groups):
+        self.groups = groups
+        self.fragments = {(i, q): g[own] for i, g in enumerate(gradients) for q, own in enumerate(groups)}
+        self.models = dict.fromkeys(self.fragments, w)
+
+    def take(self, worker, q, gradient, w):
+        self.fragments[worker, q], self.models[worker, q] = gradient[self.groups[q]], w
+
+    def estimate(self, worker, hessian, w):
+        """g_i^q(v_iq) + [Pi (w - v_iq)]^q, region by region."""
+        out = np.zeros(len(w))
+        for q, own in enumerate(self.groups):
+            out[own] = self.fragments[worker, q] + (hessian @ (w - self.models[worker, q]))[own]
+        return out
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 9), st.floats(0, 1), st.data())
+def test_corrected_equals_the_definition_over_random_schedules(seed, n_workers, d, keep, data):
+    rng = np.random.default_rng(seed)
+    n_regions = data.draw(st.integers(1, d))
+    groups = [np.sort(group) for group in np.array_split(rng.permutation(d), n_regions)]
+    regions = Regions.make(groups, d)
+    A = rng.normal(size=(d, d))
+    hessian, weights = A @ A.T, rng.dirichlet(np.ones(n_workers))
+    w, gradients = rng.normal(size=d), rng.normal(size=(n_workers, d))
+    memory, naive = Memory.fresh(gradients, w, n_regions), NaiveServer(gradients, w, groups)
+    for t in range(1, 15):
+        w = w + rng.normal(size=d) * 0.1
+        masks = rng.random((n_workers, n_regions)) < keep
+        gradients = rng.normal(size=(n_workers, d))
+        replies = {}
+        for i in np.flatnonzero(masks.any(axis=1)):
+            replies[int(i)] = GradientReply(int(i), t, masks[i], gradients[i][regions.coordinates(masks[i])], 0.0)
+            for q in np.flatnonzero(masks[i]):
+                naive.take(i, q, gradients[i], w)
+        memory = memory.refreshed(replies, w, t, regions)
+        expected = sum(weights[i] * naive.estimate(i, hessian, w) for i in range(n_workers))
+        np.testing.assert_allclose(memory.corrected(weights, hessian, w, regions), expected, rtol=1e-10, atol=1e-11)
+        step = rng.normal(size=d)
+        slopes = [naive.estimate(i, hessian, w) @ step for i in range(n_workers)]
+        np.testing.assert_allclose(memory.slopes(hessian, w, step, regions), slopes, rtol=1e-9, atol=1e-9)
+        assert len(memory.models) <= min(t + 1, n_workers * n_regions)  # nothing is kept that nobody refers to
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_on_a_quadratic_the_estimate_is_the_gradient_whatever_the_staleness(seed):
+    """Every worker has the same curvature here, so Pi is the full information about each of them."""
+    rng = np.random.default_rng(seed)
+    d, n_workers, regions = 6, 4, Regions.make(3, 6)
+    A = rng.normal(size=(d, d))
+    hessian, offsets = A @ A.T + np.eye(d), rng.normal(size=(n_workers, d))
+
+    def gradient(i, w):
+        return hessian @ w + offsets[i]
+
+    w = rng.normal(size=d)
+    memory = Memory.fresh(np.stack([gradient(i, w) for i in range(n_workers)]), w, 3)
+    weights = rng.dirichlet(np.ones(n_workers))
+    for t in range(1, 40):
+        w = w + rng.normal(size=d)
+        worker, mask = int(rng.integers(n_workers)), np.arange(3) == rng.integers(3)  # one fragment a round
+        fragment = gradient(worker, w)[regions.coordinates(mask)]
+        memory = memory.refreshed({worker: GradientReply(worker, t, mask, fragment, 0.0)}, w, t, regions)
+        exact = sum(weights[i] * gradient(i, w) for i in range(n_workers))
+        np.testing.assert_allclose(memory.corrected(weights, hessian, w, regions), exact, rtol=1e-10, atol=1e-10)
+
+
+def test_where_everything_is_fresh_there_is_nothing_to_correct():
+    problem = random_problem()
+    w, regions = np.ones(7), Regions.make(2, 7)
+    gradients = np.stack([local.value_and_gradient(w)[1] for local in problem.locals])
+    memory = Memory.fresh(gradients, w, 2)
+    weights = np.full(4, 0.1 + 0.2) / 1.2000000000000002  # sums to 1 but for rounding
+    huge = 1e12 * problem.hessian(w)
+    for same in (w, w.copy()):  # another array with the same numbers is the same model
+        np.testing.assert_array_equal(memory.corrected(weights, huge, same, regions), memory.mean_all(weights))
+
+
+@pytest.fixture
+def touching_few(monkeypatch):
+    """Only the rows of those who come back are touched, however small the memory."""
+    monkeypatch.setattr(kernels, "MANY_NUMBERS", 0)
+    monkeypatch.setattr(kernels, "FEW", 2)
+
+
+def few_come_back(rng, t, n_workers, d, regions):
+    """Replies of at most half of the workers, by their places or by the workers' numbers."""
+    who = np.sort(rng.choice(n_workers, size=rng.integers(1, n_workers // 2 + 1), replace=False))
+    masks = rng.random((len(who), regions.n_regions)) < 0.6
+    holders = who if rng.integers(2) else None
+    numbers = rng.normal(size=(n_workers if holders is None else len(who), d))
+    return Stacked(GradientReply, t, who, np.zeros(len(who)), numbers, masks, regions, holders=holders)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_few_come_back_the_memory_is_what_it_would_be(seed, touching_few):
+    rng = np.random.default_rng(seed)
+    n_workers, d, regions = 8, 9, Regions.make(3, 9)
+    weights, other_weights = rng.dirichlet(np.ones(n_workers)), rng.dirichlet(np.ones(n_workers))
+    w, gradients = rng.normal(size=d), rng.normal(size=(n_workers, d))
+    memory = plain = Memory.fresh(gradients, w, 3)
+    updates = set()
+    for t in range(1, 3 * UPDATES):
+        w = rng.normal(size=d)
+        replies = few_come_back(rng, t, n_workers, d, regions)
+        before = memory.fragments.copy()
+        newer = memory.refreshed(replies, w, t, regions, weights)
+        np.testing.assert_array_equal(memory.fragments, before)  # what it was made of stays: a run may end here
+        memory, plain = newer, plain.refreshed(dict(replies), w, t, regions)
+        np.testing.assert_array_equal(memory.fragments, plain.fragments)
+        np.testing.assert_array_equal(memory.stamps, plain.stamps)
+        assert memory.models.keys() == plain.models.keys()
+        for each in (weights, other_weights, weights.copy()):
+            np.testing.assert_allclose(memory.mean_all(each), plain.mean_all(each), rtol=0, atol=1e-14)
+        updates.add(memory.running.updates)
+    assert updates == set(range(UPDATES))
+
+
+def test_rounding_does_not_build_up(touching_few):
+    """Large fragments come and go; the sum is added up anew and forgets them."""
+    rng = np.random.default_rng(0)
+    regions, weights = Regions.make(1, 3), np.full(8, 1 / 8)
+    memory = Memory.fresh(np.zeros((8, 3)), np.zeros(3), 1)
+    worst = 0.0
+    for t in range(1, 5 * UPDATES):
+        numbers = rng.normal(size=(1, 3)) * (1e12 if t < UPDATES // 2 else 1.0)
+        replies = Stacked(
+            GradientReply,
+            t,
+            np.array([t % 8]),
+            np.zeros(1),
+            numbers,
+            np.ones((1, 1), bool),
+            regions,
+            holders=np.array([t % 8]),
+        )
+        memory = memory.refreshed(replies, np.zeros(3), t, regions, weights)
+        worst = max(worst, float(np.abs(memory.mean_all(weights) - weights @ memory.fragments).max()))
+    assert worst > 1e-7  # while it ran on
+    np.testing.assert_allclose(memory.mean_all(weights), weights @ memory.fragments, rtol=0, atol=1e-14)
+
+
+def test_other_weights_begin_another_sum(touching_few):
+    rng = np.random.default_rng(0)
+    regions = Regions.make(2, 4)
+    memory = Memory.fresh(rng.normal(size=(8, 4)), np.zeros(4), 2)
+    for t in range(1, 12):
+        weights = rng.dirichlet(np.ones(8)) if t % 3 == 0 else np.full(8, 1 / 8)
+        memory = memory.refreshed(few_come_back(rng, t, 8, 4, regions), np.zeros(4), t, regions, weights)
+        np.testing.assert_allclose(memory.mean_all(weights), weights @ memory.fragments, rtol=0, atol=1e-14)
+
+
+def test_two_memories_made_of_one_do_not_share_rows(touching_few):
+    rng = np.random.default_rng(0)
+    regions, w = Regions.make(2, 4), np.zeros(4)
+
+    def refreshed(memory, t):
+        replies = few_come_back(rng, t, 8, 4, regions)
+        plain = Memory(memory.fragments.copy(), memory.stamps, memory.models).refreshed(dict(replies), w, t, regions)
+        made = memory.refreshed(replies, w, t, regions)
+        np.testing.assert_array_equal(made.fragments, plain.fragments)
+        return made
+
+    memory = Memory.fresh(rng.normal(size=(8, 4)), w, 2)
+    for t in (1, 2, 3):
+        memory = refreshed(memory, t)
+    kept = memory.fragments.copy()
+    branches = [refreshed(memory, 4), refreshed(memory, 5), refreshed(memory, 6)]
+    np.testing.assert_array_equal(memory.fragments, kept)
+    for t in (7, 8, 9):
+        told = [branch.fragments.copy() for branch in branches]
+        newer = [refreshed(branch, t) for branch in branches]
+        for branch, before in zip(branches, told, strict=True):
+            np.testing.assert_array_equal(branch.fragments, before)
+        branches = newer
+
+
+def test_what_the_engine_told_is_not_written_to(touching_few):
+    rng = np.random.default_rng(0)
+    regions, w, everyone = Regions.make(2, 4), np.zeros(4), np.arange(8)
+    first = rng.normal(size=(8, 4))
+    kept, told = [first], [first.copy()]
+    memory = Memory.fresh(first, w, 2)
+    for t in range(1, 12):
+        replies = few_come_back(rng, t, 8, 4, regions)
+        if t % 5 == 0:
+            numbers = rng.normal(size=(8, 4))
+            replies = Stacked(GradientReply, t, everyone, np.zeros(8), numbers, np.ones((8, 2), bool), regions)
+        kept.append(replies.numbers)
+        told.append(replies.numbers.copy())
+        memory = memory.refreshed(replies, w, t, regions)
+    for array, before in zip(kept, told, strict=True):
+        np.testing.assert_array_equal(array, before)
