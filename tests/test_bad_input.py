@@ -267,13 +267,12 @@ NAMES = [
     ),
     (
         "--policy covrage:psi=3",
-        "policy='covrage:psi=3': must be one of coverage, full, subset, random, magnitude, schedule, resource-aware; "
-        "'covrage' is not one of them",
+        "policy='covrage': must be one of coverage, full, subset, random, magnitude, schedule, resource-aware",
     ),
     ("--policy coverage", "policy='coverage': must be coverage with psi; try 'coverage:psi=3,gamma=2'"),
     (
         "--policy coverage:psy=3",
-        "policy='coverage:psy=3': must be coverage with options among psi, gamma, keep, waits; 'psy' is unknown",
+        "policy='coverage:psy=3': coverage has no option 'psy'; it has psi, gamma, keep, waits",
     ),
     ("--engine lcal", "engine='lcal': must be one of local, ray, flower"),
     ("--loss logit", "loss='logit': must be one of logistic, squared, poisson, squared_hinge, multinomial"),

@@ -1,11 +1,15 @@
 import math
+import sys
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from danl.errors import InputError
-from danl.spec import closest_first, parse_spec, unknown_name
+from danl.spec import Registry, closest_first, parse_spec, unknown_name
+
+from .plugins import install
 
 
 @pytest.mark.parametrize(
@@ -101,3 +105,96 @@ def test_closest_come_first_and_none_is_lost():
 def test_unknown_name_lists_all():
     error = unknown_name("scheme", "idd", ["sorted", "iid"], "choose one")
     assert str(error) == "scheme='idd': must be one of iid, sorted; choose one"
+
+
+# Names: those that are built in, and those of installed packages.
+
+SOURCE = """
+class Spring:
+    def __init__(self, stiffness, damping=0.5, temperature=None):
+        if stiffness < 0:
+            raise ValueError("a spring pulls back")
+        self.name, self.stiffness, self.damping, self.temperature = "spring", stiffness, damping, temperature
+
+def nothing():
+    return 3
+"""
+ENTRIES = {
+    "spring": "springs:Spring",
+    "nothing": "springs:nothing",
+    "gone": "springs:Gone",
+    "broken": "nowhere:X",
+}
+
+
+class Rod:
+    name = "rod"
+
+    def __init__(self, length=1.0):
+        self.length = length
+
+
+@pytest.fixture
+def registry(tmp_path, monkeypatch):
+    install(tmp_path, "danl-springs", {"danl.parts": ENTRIES}, springs=SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "springs", raising=False)
+    return Registry("part", "danl.parts", {"rod": Rod, "late": "fractions:Fraction"}, parts=("name",))
+
+
+def test_a_built_in_name_and_its_options(registry):
+    made = registry.make("rod:length=2")
+    assert (type(made), made.length) == (Rod, 2)
+    assert registry.make(made) is made
+    assert "springs" not in sys.modules
+
+
+def test_a_name_of_an_installed_package(registry):
+    made = registry.make("spring:stiffness=3", temperature=20.0, pressure=1.0)
+    assert (made.stiffness, made.damping, made.temperature) == (3, 0.5, 20.0)
+    assert registry.names() == ["rod", "late", "broken", "gone", "nothing", "spring"]
+
+
+def test_what_fixed_options_make(registry):
+    long = Registry("part", "danl.none", {"long": partial(Rod, length=9)})
+    assert long.make("long").length == 9
+    with pytest.raises(InputError, match="long has no option 'length'; it has none"):
+        long.make("long:length=1")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sprng", "part='sprng': must be one of spring, rod, late, broken, gone, nothing"),
+        ("rod:lenth=1", "part='rod:lenth=1': rod has no option 'lenth'; it has length"),
+        ("spring", "part='spring': must be spring with stiffness; try 'spring:stiffness=...'"),
+        ("spring:temperature=3,stiffness=1", "spring has no option 'temperature'; it has stiffness, damping"),
+        (
+            "spring:stiffness=-1",
+            "part='spring:stiffness=-1': springs:Spring of the package danl-springs fails "
+            "(ValueError: a spring pulls back)",
+        ),
+        (
+            "broken",
+            "part='broken': nowhere:X of the package danl-springs cannot be used "
+            "(ModuleNotFoundError: No module named 'nowhere'); mend or uninstall that package",
+        ),
+        ("gone", "part='gone': springs:Gone of the package danl-springs cannot be used (AttributeError: "),
+        ("nothing", "springs:nothing of the package danl-springs makes a int; it must be an object with name"),
+        (4, "part=4: must be a name (rod, late, broken, gone, nothing, spring) or an object with name"),
+        (Rod, "must be a name (rod, late, broken, gone, nothing, spring) or an object with name"),
+    ],
+)
+def test_what_is_said_of_a_wrong_name(registry, text, message):
+    with pytest.raises(InputError) as caught:
+        registry.make(text, temperature=20.0)
+    assert message in str(caught.value)
+
+
+def test_two_packages_with_one_name(registry, tmp_path):
+    install(tmp_path, "other-springs", {"danl.parts": {"spring": "springs:Other"}})
+    with pytest.raises(InputError) as caught:
+        registry.make("spring:stiffness=1")
+    assert str(caught.value).startswith("part='spring': is there twice: ")
+    for each in ("springs:Spring of the package danl-springs", "springs:Other of the package other-springs"):
+        assert each in str(caught.value)

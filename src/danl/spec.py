@@ -1,16 +1,18 @@
-"""Spec strings: one line of text that names a thing and sets its options.
+"""Things that are chosen by name: text such as ``coverage:psi=3,gamma=2``, and the registries that make objects of it.
 
-Methods, mask policies, starts and partition schemes are all chosen on the command line as
-``name:key=value,key=value``, for example ``coverage:psi=3,gamma=2``. They are parsed here, once, so that
-the same text means the same thing everywhere and a slip is answered the same way. What a name or an option
-means is the caller's business.
+`parse_spec` reads the text, the same way for everything that is chosen so. A `Registry` has the names of one kind of
+thing (methods, policies, losses, engines): the built-in ones, and those that installed packages bring as entry points.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
 
 from danl.errors import InputError, bad_argument
 
@@ -64,6 +66,106 @@ def closest_first(name: str, names: Iterable[str]) -> list[str]:
 def unknown_name(argument: str, name: str, names: Iterable[str], next_step: str = "") -> InputError:
     """Build the error for a name that is not among `names`: it lists them, the closest first."""
     return bad_argument(argument, name, f"one of {', '.join(closest_first(name, names))}", next_step)
+
+
+class Registry:
+    """Makes objects of one kind from text: a name, and options as keyword arguments of whatever the name stands for.
+
+    A name that is not built in is looked for among the entry points of the group ``danl.<kind>`` of all installed
+    packages; none of them is imported before its name is asked for.
+
+    Parameters
+    ----------
+    argument : str
+        What the argument is called that takes such text; errors name it.
+    group : str
+        The group of the entry points, for example ``danl.methods``.
+    builtin : mapping of str to callable or str
+        What makes the object of each name: a class, a function, or ``module:attribute``, imported when it is needed.
+    parts : tuple of str
+        Attributes by which an object of this kind is known; none where the caller looks itself.
+    examples : mapping of str to str
+        Text that works, for names that need an option.
+
+    """
+
+    def __init__(
+        self,
+        argument: str,
+        group: str,
+        builtin: Mapping[str, Callable[..., Any] | str],
+        parts: tuple[str, ...] = (),
+        examples: Mapping[str, str] | None = None,
+    ) -> None:
+        self.argument, self.group, self.builtin, self.parts = argument, group, builtin, parts
+        self._examples = examples or {}
+
+    def names(self) -> list[str]:
+        """The names there are: the built-in ones, then those of plug-ins."""
+        return list(dict.fromkeys([*self.builtin, *sorted(self._entry_points().names)]))
+
+    def make(self, given: Any, **context: Any) -> Any:
+        """Make the object that the text names; an object that is one already is returned as it is.
+
+        `context` is what the caller knows: it is passed to whatever has a parameter of that name, and is no option.
+        """
+        if not isinstance(given, str):
+            return self._checked(given, f"{self.argument}={given!r}: must be a name ({', '.join(self.names())}) or")
+        name, options = parse_spec(given, argument=self.argument)
+        factory, source = self._factory(name)
+        fixed = factory.keywords if isinstance(factory, partial) else {}
+        parameters = {key: each for key, each in inspect.signature(factory).parameters.items() if key not in fixed}
+        takes = [key for key in parameters if key not in context]
+        for option in options:
+            if option not in takes:
+                has = ", ".join(closest_first(option, takes)) or "none"
+                raise InputError(f"{self.argument}={given!r}: {name} has no option {option!r}; it has {has}")
+        for key in takes:
+            if parameters[key].default is inspect.Parameter.empty and key not in options:
+                example = self._examples.get(name, f"{name}:{key}=...")
+                raise bad_argument(self.argument, given, f"{name} with {key}", f"try {example!r}")
+        known = {key: value for key, value in context.items() if key in parameters}
+        try:
+            made = factory(**options, **known)
+        except Exception as error:
+            if not source or isinstance(error, InputError):
+                raise
+            raise InputError(f"{self.argument}={given!r}: {source} fails ({type(error).__name__}: {error})") from error
+        return self._checked(made, f"{self.argument}={given!r}: {source} makes a {type(made).__name__}; it must be")
+
+    def _checked(self, made: Any, complaint: str) -> Any:
+        if self.parts and (isinstance(made, type) or not all(hasattr(made, part) for part in self.parts)):
+            raise InputError(f"{complaint} an object with {', '.join(self.parts)} (docs/extending.md)")
+        return made
+
+    def _entry_points(self, **named: Any) -> Any:
+        from importlib import metadata  # here: it takes as long as all the rest of `import danl`
+
+        return metadata.entry_points(group=self.group, **named)
+
+    def _factory(self, name: str) -> tuple[Callable[..., Any], str]:
+        """What makes the object of this name, and which package it is from: empty for what is built in."""
+        if name in self.builtin:
+            factory = self.builtin[name]
+            if isinstance(factory, str):
+                module, _, attribute = factory.partition(":")
+                factory = getattr(importlib.import_module(module), attribute)
+            return factory, ""
+        found = self._entry_points(name=name)
+        if not found:
+            raise unknown_name(self.argument, name, self.names())
+        sources = [f"{each.value} of the package {each.dist.name if each.dist else '?'}" for each in found]
+        if len(found) > 1:
+            raise InputError(f"{self.argument}={name!r}: is there twice: {', '.join(sources)}; uninstall one of them")
+        try:
+            factory = next(iter(found)).load()
+            inspect.signature(factory)
+        except Exception as error:  # whatever happens when the package is imported
+            raise InputError(
+                f"{self.argument}={name!r}: {sources[0]} cannot be used ({type(error).__name__}: {error}); "
+                "mend or uninstall that package"
+            ) from error
+        return factory, sources[0]
 
 
 def _split_option(part: str, *, text: str, argument: str) -> tuple[str, SpecValue]:

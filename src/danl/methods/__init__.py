@@ -15,48 +15,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
-from danl.errors import InputError
 from danl.methods.base import AnyMethod, Info, Method, Setup, State, Status, Turn
 from danl.methods.danl import DANL
 from danl.methods.descent import GradientDescent, NewtonUndamped, NewtonZero
 from danl.methods.fedavg import FedAvg
 from danl.methods.newton import Newton
-from danl.spec import closest_first, parse_spec, unknown_name
+from danl.spec import Registry
 
-PRESETS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "danl": (DANL, {}),
-    "danl-secant": (DANL, {"secant": 20, "contraction": 0.1, "window": 2}),
-    "danl-masked": (DANL, {"submodel": "full", "memory": "raw", "curvature": "once"}),
-    "danl-paper": (DANL, {"submodel": "pruned", "memory": "raw", "curvature": "once"}),
-    "newton-zero": (NewtonZero, {}),
-    "newton": (Newton, {}),
-    "newton-undamped": (NewtonUndamped, {}),
-    "gd": (GradientDescent, {}),
-    "fedavg": (FedAvg, {}),
+PRESETS: dict[str, Callable[..., AnyMethod]] = {
+    "danl": DANL,
+    "danl-secant": partial(DANL, secant=20, contraction=0.1, window=2),
+    "danl-masked": partial(DANL, submodel="full", memory="raw", curvature="once"),
+    "danl-paper": partial(DANL, submodel="pruned", memory="raw", curvature="once"),
+    "newton-zero": NewtonZero,
+    "newton": Newton,
+    "newton-undamped": NewtonUndamped,
+    "gd": GradientDescent,
+    "fedavg": FedAvg,
 }
-"""The methods by name: a class, and the options that make the name."""
+"""The methods of danl by name: what makes each of them."""
+METHODS = Registry("method", "danl.methods", PRESETS, parts=("name", "begin", "plan", "absorb"))
 
 
 def make_method(method: str | AnyMethod) -> AnyMethod:
     """Turn ``"fedavg:steps=5,learning_rate=0.1"`` into a method, or check that an object is one."""
-    if not isinstance(method, str):
-        if all(hasattr(method, part) for part in ("name", "begin", "plan", "absorb")):
-            return method
-        raise InputError(f"method={method!r}: must be a name ({', '.join(PRESETS)}) or an object from danl.methods")
-    name, options = parse_spec(method, argument="method")
-    if name not in PRESETS:
-        raise unknown_name("method", name, PRESETS)
-    build, fixed = PRESETS[name]
-    known = [field.name for field in dataclasses.fields(build) if field.name not in fixed]  # type: ignore[arg-type]
-    for option in options:
-        if option not in known:
-            allowed = ", ".join(closest_first(option, known))
-            raise InputError(f"method={method!r}: {name} has no option {option!r}; it has {allowed}")
-    made: AnyMethod = build(**fixed, **options)
+    made: AnyMethod = METHODS.make(method)
     return made
 
 

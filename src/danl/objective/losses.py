@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax
 
 from danl.errors import InputError, bad_argument
-from danl.spec import parse_spec, unknown_name
+from danl.spec import Registry
 
 Array = NDArray[np.float64]
 LARGEST_EXPONENT = 700.0
@@ -284,31 +284,21 @@ class Multinomial:
 
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), Poisson(), SquaredHinge())}
+"""The losses of danl that need no options, by name."""
 MULTINOMIAL = "multinomial"
-LOSS_NAMES = (*LOSSES, MULTINOMIAL)
+_REGISTRY = Registry(
+    "loss",
+    "danl.losses",
+    {**{name: type(loss) for name, loss in LOSSES.items()}, MULTINOMIAL: Multinomial},
+    parts=("name", "value", "first", "second", "check_targets", "binary", "first_bound", "second_bound", "third_bound"),
+    examples={MULTINOMIAL: "multinomial:classes=3"},
+)
 
 
 def make_loss(loss: str | Loss) -> Loss:
-    """Turn a name into a loss, or check that an object is one."""
-    if isinstance(loss, str):
-        if loss in LOSSES:
-            return LOSSES[loss]
-        return _multinomial(loss)
-    if isinstance(loss, Loss):
-        return loss
-    raise InputError(
-        f"loss={loss!r}: must be one of {', '.join(LOSS_NAMES)} or an object with the attributes of "
-        "danl.objective.losses.Loss"
-    )
-
-
-def _multinomial(text: str) -> Loss:
-    name, options = parse_spec(text, argument="loss")
-    if name != MULTINOMIAL:
-        raise unknown_name("loss", name, LOSS_NAMES)
-    if set(options) != {"classes"}:
-        raise bad_argument("loss", text, "multinomial with the number of classes", "for example multinomial:classes=3")
-    return Multinomial(options["classes"])  # type: ignore[arg-type]  # it looks itself
+    """Turn a name, with options if need be (``"multinomial:classes=3"``), into a loss, or check an object."""
+    made: Loss = _REGISTRY.make(loss)
+    return made
 
 
 def target_of(loss: str | Loss) -> Literal["binary", "classes", "real"]:
