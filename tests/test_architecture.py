@@ -13,7 +13,7 @@ SOURCE = Path(danl.__file__).parent
 # From the bottom up; a package may import itself and what stands before it.
 LAYERS = [
     ["_version", "errors", "evolve", "floor", "wording"],
-    ["spec", "storage"],
+    ["checks", "spec", "storage"],
     ["data"],
     ["objective"],
     ["policies"],

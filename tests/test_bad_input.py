@@ -198,9 +198,9 @@ POSITIVE = "must be a finite number > 0; leave it out for the strong convexity o
 RANGES = [
     (
         "--workers 1606",
-        "workers=1606: must be between 1 and 1605, the number of rows; lower workers or bring more data",
+        "workers=1606: must be a whole number between 1 and 1605, the number of rows; lower workers or bring more data",
     ),
-    ("--workers 0", "workers=0: must be between 1 and 1605, the number of rows"),
+    ("--workers 0", "workers=0: must be a whole number between 1 and 1605, the number of rows"),
     ("--regions 124", "regions=124: must be between 1 and 123, the number of features; try 4"),
     ("--regions 0", "regions=0: must be between 1 and 123, the number of features; try 4"),
     ("--regions -1", "regions=-1: must be between 1 and 123, the number of features; try 4"),
@@ -209,10 +209,10 @@ RANGES = [
         "--policy coverage:psi=11",
         "psi=11: must be between 1 and 10, the number of workers; lower psi or use more workers",
     ),
-    ("--policy coverage:psi=0", "psi=0: must be a whole number of at least 1; try psi=1"),
+    ("--policy coverage:psi=0", "psi=0: must be a whole number >= 1; try psi=1"),
     (
         "--policy coverage:psi=3,gamma=0",
-        "gamma=0: must be a whole number of at least 1; leave it out for no bound, or use Full for no staleness",
+        "gamma=0: must be a whole number >= 1; leave it out for no bound, or use Full for no staleness",
     ),
     ("--method danl-masked:mu=0", f"mu=0: {POSITIVE}"),
     ("--method danl-paper:mu=-1e-3", f"mu=-0.001: {POSITIVE}"),
@@ -281,7 +281,7 @@ NAMES = [
     ("--partition dirichlet:beta=1", "beta=1: is not an option of scheme 'dirichlet', which takes alpha"),
     (
         "--partition dirichlet:alpha=0",
-        "alpha=0: must be a number above 0; small means uneven, large means even",
+        "alpha=0: must be a finite number > 0; small means uneven, large means even",
     ),
     (
         "--partition site",

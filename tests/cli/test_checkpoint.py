@@ -35,7 +35,7 @@ def test_the_folder_of_the_run_that_goes_on_is_taken_over(capsys, tmp_path):
     ("words", "message"),
     [
         (("--resume", "nowhere"), "resume='nowhere': must be a folder with checkpoints"),
-        (("--checkpoint", "ck", "--checkpoint-every", "0"), "checkpoint-every=0: must be a whole number of at least 1"),
+        (("--checkpoint", "ck", "--checkpoint-every", "0"), "checkpoint-every=0: must be a whole number >= 1"),
         (("--address", "auto"), "--address='auto': is for --engine ray"),
     ],
 )

@@ -133,8 +133,8 @@ def test_ctrl_c_keeps_what_is_done_and_the_command_goes_on(tmp_path):
     ("words", "message"),
     [
         (["fig3"], "target='fig3': must be one of fig1, fig2, claims, all"),
-        (["--seeds", "0"], "seeds=0: must be a whole number of at least 1"),
-        (["--processes", "0"], "processes=0: must be a whole number of at least 1"),
+        (["--seeds", "0"], "seeds=0: must be a whole number >= 1"),
+        (["--processes", "0"], "processes=0: must be a whole number >= 1"),
         (["--data", ","], "data=',': must be data sets separated by commas"),
         (["--data", "a1a,nonsense"], "nonsense"),
         (["--data-dir", "no/such/folder"], "data-dir='no/such/folder': must be a folder that exists"),

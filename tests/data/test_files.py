@@ -155,7 +155,7 @@ def test_broken_archive(read, write, suffix):
 @pytest.mark.parametrize("n_features", [0, -3, True])
 def test_bad_n_features(write, n_features):
     assert message(read_libsvm, write("1 1:1\n"), n_features=n_features) == (
-        f"n_features={n_features}: must be at least 1, or None to take it from the file"
+        f"n_features={n_features}: must be a whole number >= 1; None takes it from the file"
     )
 
 

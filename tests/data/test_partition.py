@@ -9,7 +9,7 @@ from danl.data.partition import check_rows
 from danl.errors import InputError
 
 SCHEMES = ["iid", "sorted", "sorted:shuffle=0.3", "dirichlet:alpha=0.1", "dirichlet", "quantity:alpha=0.2"]
-ALPHA = "must be a number above 0; small means uneven, large means even"
+ALPHA = "must be a finite number > 0; small means uneven, large means even"
 
 
 def message(call, *args, **options):
@@ -168,12 +168,13 @@ def test_a1a():
     [
         (
             {"workers": 2000},
-            "workers=2000: must be between 1 and 1605, the number of rows; lower workers or bring more data",
+            "workers=2000: must be a whole number between 1 and 1605, the number of rows; "
+            "lower workers or bring more data",
         ),
-        ({"workers": 0}, "workers=0: must be between 1 and 1605, the number of rows"),
+        ({"workers": 0}, "workers=0: must be a whole number between 1 and 1605, the number of rows"),
         ({"workers": None}, "workers=None: must be a whole number between 1 and 1605, the number of rows"),
         ({"workers": 2.0}, "workers=2.0: must be a whole number between 1 and 1605, the number of rows"),
-        ({"workers": True}, "workers=True: must be between 1 and 1605, the number of rows"),
+        ({"workers": True}, "workers=True: must be a whole number between 1 and 1605, the number of rows"),
         ({"scheme": "idd"}, "scheme='idd': must be one of iid, sorted, dirichlet, quantity, site"),
         ({"scheme": "dirichlet:alpha=0"}, f"alpha=0: {ALPHA}"),
         ({"scheme": "quantity", "alpha": -1.0}, f"alpha=-1.0: {ALPHA}"),
@@ -182,7 +183,7 @@ def test_a1a():
         ({"scheme": "quantity:alpha=true"}, "alpha=True: must be a number"),
         (
             {"scheme": "sorted:shuffle=1.5"},
-            "shuffle=1.5: must be between 0 and 1, the share of the rows dealt at random",
+            "shuffle=1.5: must be a number between 0 and 1; the share of the rows dealt at random",
         ),
         ({"scheme": "iid:alpha=1"}, "alpha=1: is not an option of scheme 'iid', which takes no options"),
         (

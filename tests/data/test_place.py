@@ -107,7 +107,7 @@ def test_the_line_of_a_loader_is_told():
 def test_what_danl_says_of_settings_is_told_whole():
     with pytest.raises(InputError) as raised:
         danl.engines.Local(dropout=2)
-    assert place_of(raised.value) == str(raised.value) == "dropout=2: must be at least 0 and below 1"
+    assert place_of(raised.value) == str(raised.value) == "dropout=2: must be a number of at least 0 and below 1"
 
 
 def test_an_error_in_an_exchange_tells_its_place(monkeypatch):

@@ -40,7 +40,7 @@ def test_ray_is_not_imported_before_it_is_needed():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"deadline": 0}, "deadline=0: must be seconds above 0"),
+        ({"deadline": 0}, "deadline=0: must be a finite number of seconds > 0"),
         ({"deadline": float("nan")}, "deadline=nan"),
         ({"restarts": -1}, "restarts=-1: must be a whole number >= 0"),
         ({"replacements": 1.5}, "replacements=1.5"),

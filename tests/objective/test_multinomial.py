@@ -150,15 +150,15 @@ def test_the_name_makes_the_loss(classes):
         ),
         (
             "multinomial:classes=1",
-            "classes=1: must be a whole number of at least 2; for example multinomial:classes=3",
+            "classes=1: must be a whole number >= 2; for example multinomial:classes=3",
         ),
         (
             "multinomial:classes=2.5",
-            "classes=2.5: must be a whole number of at least 2; for example multinomial:classes=3",
+            "classes=2.5: must be a whole number >= 2; for example multinomial:classes=3",
         ),
         (
             "multinomial:classes=many",
-            "classes='many': must be a whole number of at least 2; for example multinomial:classes=3",
+            "classes='many': must be a whole number >= 2; for example multinomial:classes=3",
         ),
     ],
 )

@@ -82,8 +82,8 @@ def test_a_schedule_from_a_file(tmp_path, monkeypatch, cycle):
             "try 'subset:S=1'",
         ),
         ("random", "policy='random': must be random with keep; try 'random:keep=0.5'"),
-        ("coverage:psi=0", "psi=0: must be a whole number of at least 1; try psi=1"),
-        ("coverage:psi=three", "psi='three': must be a whole number of at least 1; try psi=1"),
+        ("coverage:psi=0", "psi=0: must be a whole number >= 1; try psi=1"),
+        ("coverage:psi=three", "psi='three': must be a whole number >= 1; try psi=1"),
         (
             "subset:S=1,regions_per_round=2",
             "policy='subset': must be subset with regions_per_round, or S, which is short for it, given once; "

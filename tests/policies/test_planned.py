@@ -125,24 +125,24 @@ def test_a_schedule_keeps_its_own_copy():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Coverage(0), "psi=0: must be a whole number of at least 1; try psi=1"),
-        (lambda: Coverage(1.5), "psi=1.5: must be a whole number of at least 1; try psi=1"),
-        (lambda: Coverage(True), "psi=True: must be a whole number of at least 1; try psi=1"),
+        (lambda: Coverage(0), "psi=0: must be a whole number >= 1; try psi=1"),
+        (lambda: Coverage(1.5), "psi=1.5: must be a whole number >= 1; try psi=1"),
+        (lambda: Coverage(True), "psi=True: must be a whole number >= 1; try psi=1"),
         (
             lambda: Coverage(1, gamma=2, waits="short"),
             "waits='short': must be 'spread' or 'longest'; leave it out for 'spread'",
         ),
         (
             lambda: Coverage(1, gamma=0),
-            "gamma=0: must be a whole number of at least 1; leave it out for no bound, or use Full for no staleness",
+            "gamma=0: must be a whole number >= 1; leave it out for no bound, or use Full for no staleness",
         ),
-        (lambda: Coverage(1, keep=1.1), "keep=1.1: must be between 0 and 1; try keep=0"),
-        (lambda: Coverage(1, keep=-0.1), "keep=-0.1: must be between 0 and 1; try keep=0"),
-        (lambda: Coverage(1, keep=float("nan")), "keep=nan: must be between 0 and 1; try keep=0"),
-        (lambda: Coverage(1, keep="half"), "keep='half': must be between 0 and 1; try keep=0"),
+        (lambda: Coverage(1, keep=1.1), "keep=1.1: must be a number between 0 and 1; try keep=0"),
+        (lambda: Coverage(1, keep=-0.1), "keep=-0.1: must be a number between 0 and 1; try keep=0"),
+        (lambda: Coverage(1, keep=float("nan")), "keep=nan: must be a number between 0 and 1; try keep=0"),
+        (lambda: Coverage(1, keep="half"), "keep='half': must be a number between 0 and 1; try keep=0"),
         (
             lambda: Subset(0),
-            "regions_per_round=0: must be a whole number of at least 1; try regions_per_round=1",
+            "regions_per_round=0: must be a whole number >= 1; try regions_per_round=1",
         ),
         (lambda: Subset(1, "sorted"), "order='sorted': must be 'cyclic' or 'random'"),
         (

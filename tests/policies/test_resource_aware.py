@@ -107,9 +107,7 @@ def test_the_cost_model():
 def test_profiles_are_above_zero(name, value):
     with pytest.raises(InputError) as caught:
         Profile(**{name: value})
-    assert str(caught.value) == (
-        f"{name}={value!r}: must be a number above 0 (infinity is allowed); leave it out for no limit"
-    )
+    assert str(caught.value) == (f"{name}={value!r}: must be a number > 0, or infinity; leave it out for no limit")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +115,7 @@ def test_profiles_are_above_zero(name, value):
     [
         (
             lambda: ResourceAware([Profile()], 0),
-            "deadline=0: must be a number above 0 (infinity is allowed); give the seconds a round may take",
+            "deadline=0: must be a number > 0, or infinity; give the seconds a round may take",
         ),
         (
             lambda: ResourceAware([Profile(), 7], 1),

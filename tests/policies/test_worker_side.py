@@ -128,10 +128,10 @@ def test_custom_refuses_what_is_no_mask(answer, received):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Random(1.5), "keep=1.5: must be between 0 and 1; try keep=0.5"),
-        (lambda: Random(None), "keep=None: must be between 0 and 1; try keep=0.5"),
-        (lambda: Magnitude(0), "keep=0: must be above 0 and at most 1; try keep=0.5"),
-        (lambda: Magnitude(1.01), "keep=1.01: must be above 0 and at most 1; try keep=0.5"),
+        (lambda: Random(1.5), "keep=1.5: must be a number between 0 and 1; try keep=0.5"),
+        (lambda: Random(None), "keep=None: must be a number between 0 and 1; try keep=0.5"),
+        (lambda: Magnitude(0), "keep=0: must be a number above 0 and at most 1; try keep=0.5"),
+        (lambda: Magnitude(1.01), "keep=1.01: must be a number above 0 and at most 1; try keep=0.5"),
         (lambda: Custom(3), "function=3: must be callable as function(w, worker, round, rng)"),
     ],
 )

@@ -347,7 +347,7 @@ def test_clipping_limits_what_one_worker_can_do():
 
 
 def test_wrong_guards():
-    with pytest.raises(InputError, match=r"clip=0.5: must be a number of at least 1"):
+    with pytest.raises(InputError, match=r"clip=0.5: must be a number >= 1, or infinity"):
         Guards(clip=0.5)
 
 

@@ -53,10 +53,10 @@ def test_a_tree_beats_one_server_when_there_are_many():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"workers": 0}, "workers=0: must be a whole number of at least 1"),
+        ({"workers": 0}, "workers=0: must be a whole number >= 1"),
         ({"regions": 11}, "regions=11: must be at most 10"),
         ({"coverage": 8}, "coverage=8: must be between 1 and 5"),
-        ({"fan_in": 1}, "fan_in=1: must be a whole number of at least 2"),
+        ({"fan_in": 1}, "fan_in=1: must be a whole number >= 2"),
         ({"network": Network(bandwidth=0.0)}, "bandwidth=0.0: must be above 0"),
     ],
 )

@@ -166,7 +166,7 @@ def test_only_the_newest_are_kept():
     danl.solve(random_problem(), regions=3, max_rounds=12, tol=0.0, seed=3, trace=trace)
     assert trace.exchanges.tolist() == [11, 12]
     np.testing.assert_array_equal(trace.trained, whole.trained[-2:])
-    with pytest.raises(danl.InputError, match="newest=0: must be a whole number of at least 1"):
+    with pytest.raises(danl.InputError, match="newest=0: must be a whole number >= 1"):
         danl.Trace(newest=0)
 
 

@@ -13,6 +13,7 @@ import typer
 
 from danl._version import __version__
 from danl.callbacks import Callbacks, MLflow, TensorBoard
+from danl.checks import check_seconds
 from danl.cli.display import console, summary_table
 from danl.cli.options import RunOptions, check_init, warnings_told, with_batches
 from danl.cli.output import failures_of, remove_page, say_written, versions, write_run
@@ -194,8 +195,7 @@ def _asked(options: RunOptions, method: str, reference: bool) -> tuple[dict[str,
         if name not in OPTIONS:
             raise InputError(f"engine={options.engine!r}: flower has no option {name!r}; it has {', '.join(OPTIONS)}")
     chosen: dict[str, Any] = OPTIONS | given
-    if not chosen["timeout"] > 0:
-        raise bad_argument("timeout", chosen["timeout"], "a number of seconds above 0")
+    check_seconds("timeout", chosen["timeout"])
     named = with_batches(method, options.batch_size, options.hessian_batch)
     make_method(named)
     make_policy(options.policy)

@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from danl.checks import check_whole
 from danl.cli.display import console
 from danl.cli.options import DATA, OUTPUT, RUN, Json, option
 from danl.cli.output import out_folder
@@ -64,8 +65,8 @@ def reproduce(
     screen = console()
     chosen = chosen_targets(targets)
     plan = make_plan(data, seeds, quick)
-    if processes is not None and processes < 1:
-        raise bad_argument("processes", processes, "a whole number of at least 1", "leave it out for one a core")
+    if processes is not None:
+        check_whole("processes", processes, next_step="leave it out for one a core")
     out = out or Path("reproduction-quick" if quick else "reproduction")
     check_folder(out)
     if data_dir is not None:
@@ -129,9 +130,7 @@ def make_plan(data: str | None, seeds: int | None, quick: bool) -> Plan:
             raise bad_argument("data", data, "at most four data sets: a figure has four panels")
         plan = replace(plan, data=names)
     if seeds is not None:
-        if seeds < 1:
-            raise bad_argument("seeds", seeds, "a whole number of at least 1", "the default is 5")
-        plan = replace(plan, n_seeds=seeds)
+        plan = replace(plan, n_seeds=check_whole("seeds", seeds, next_step="the default is 5"))
     return plan
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from danl.checks import check_whole
 from danl.data import libsvm
 from danl.data.schema import Names
 from danl.data.text import is_number, shorten
@@ -95,8 +96,8 @@ def read_libsvm(path: Path, *, n_features: int | None = None, zero_based: bool =
     zero_based
         Whether the first feature has index 0 rather than 1.
     """
-    if n_features is not None and (isinstance(n_features, bool) or n_features < 1):
-        raise bad_argument("n_features", n_features, "at least 1, or None to take it from the file")
+    if n_features is not None:
+        check_whole("n_features", n_features, next_step="None takes it from the file")
     with _reading(path) as file:
         text = file.read()
     base = 0 if zero_based else 1

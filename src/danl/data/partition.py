@@ -11,8 +11,6 @@ every X is CSR or dense float64 and every entry is finite.
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from danl.checks import check_number, check_share, is_real, is_whole
 from danl.data.rows import rows_of
 from danl.data.schema import Names, name_of, names_of
 from danl.errors import InputError, bad_argument
@@ -248,8 +247,7 @@ def _iid(y: NDArray[np.float64], workers: int, rng: np.random.Generator) -> list
 
 
 def _sorted(y: NDArray[np.float64], workers: int, rng: np.random.Generator, *, shuffle: float) -> list[Rows]:
-    if not 0 <= shuffle <= 1:
-        raise bad_argument("shuffle", shuffle, "between 0 and 1, the share of the rows dealt at random")
+    check_share("shuffle", shuffle, "the share of the rows dealt at random")
     order = rng.permutation(len(y))
     dealt, kept = np.split(order, [round(shuffle * len(y))])
     kept = np.sort(kept)
@@ -282,8 +280,7 @@ _SCHEMES: dict[str, tuple[Callable[..., list[Rows]], dict[str, SpecValue]]] = {
 
 
 def _split_by_shares(rows: Rows, workers: int, alpha: float, rng: np.random.Generator) -> list[Rows]:
-    if not (0 < alpha < math.inf):
-        raise bad_argument("alpha", alpha, "a number above 0; small means uneven, large means even")
+    check_number("alpha", alpha, "small means uneven, large means even")
     shares = rng.dirichlet(np.full(workers, float(alpha)))
     if not np.isfinite(shares).all():  # alpha so small that numpy's draw underflows: one takes all
         shares = np.eye(workers)[rng.integers(workers)]
@@ -335,26 +332,21 @@ def _check_options(scheme: str, options: dict[str, SpecValue], defaults: dict[st
         if option not in defaults:
             takes = f"takes {', '.join(defaults)}" if defaults else "takes no options"
             raise InputError(f"{option}={value!r}: is not an option of scheme {scheme!r}, which {takes}")
-        if isinstance(value, bool | str) or not isinstance(value, int | float | np.number):
+        if not is_real(value):
             raise bad_argument(option, value, "a number")
 
 
 def _check_workers(workers: int | None, n_rows: int) -> int:
-    rule = f"between 1 and {n_rows}, the number of rows"
-    try:
-        count = operator.index(workers)  # type: ignore[arg-type]
-    except TypeError:
-        raise bad_argument("workers", workers, f"a whole number {rule}") from None
-    if isinstance(workers, bool) or not 1 <= count <= n_rows:
-        next_step = "lower workers or bring more data" if count > n_rows else ""
-        raise bad_argument("workers", workers, rule, next_step)
-    return count
+    if not is_whole(workers, 1) or workers > n_rows:
+        next_step = "lower workers or bring more data" if is_whole(workers, 1) else ""
+        raise bad_argument("workers", workers, f"a whole number between 1 and {n_rows}, the number of rows", next_step)
+    return int(workers)
 
 
 def _generator(seed: int | np.random.Generator) -> np.random.Generator:
     if isinstance(seed, np.random.Generator):
         return seed
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+    if not is_whole(seed, 0):
         raise bad_argument("seed", seed, "a whole number, 0 or more, or a numpy Generator")
     return np.random.default_rng(int(seed))
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from danl.checks import check_choice
 from danl.data.dataset import not_a_number, read_table
 from danl.data.files import counted
 from danl.data.frames import read_frame
@@ -87,8 +88,7 @@ class ShardReference:
             object.__setattr__(self, "path", os.fspath(self.path))
         if self.load is not None and not callable(self.load):
             raise bad_argument("load", self.load, "a function without arguments")
-        if self.target not in ("binary", "real"):
-            raise bad_argument("target", self.target, "'binary' or 'real'")
+        check_choice("target", self.target, ("binary", "real"))
 
     def read(self) -> Shard:
         """The rows; called where the worker runs. Errors may show a row: `danl.data.place` is for others."""

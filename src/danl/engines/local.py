@@ -14,11 +14,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from danl.checks import check_share
 from danl.data.partition import Shard
 from danl.data.place import place_of, unreadable
 from danl.data.reference import ShardFacts, facts_of
 from danl.data.schema import in_order
-from danl.errors import InputError, bad_argument
+from danl.errors import InputError
 from danl.objective.problem import Problem, RemoteProblem, Terms
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
@@ -57,8 +58,7 @@ class Local:
         seed: int = 0,
         batched: bool = True,
     ) -> None:
-        if not 0 <= dropout < 1:
-            raise bad_argument("dropout", dropout, "at least 0 and below 1")
+        check_share("dropout", dropout, one=False)
         self._dropout, self._away = dropout, dict(away or {})
         self._seed, self._rng, self._drawn = seed, np.random.default_rng(seed), 0
         self._workers: list[Worker] = []

@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -24,8 +23,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from danl.checks import check_choice, check_number, check_share, check_whole
 from danl.data.partition import Shard, partition
-from danl.errors import DanlWarning, InputError, bad_argument
+from danl.errors import DanlWarning, InputError
 from danl.estimators.inference import Inference, observed
 from danl.estimators.saved import read_estimator, write_estimator
 from danl.estimators.summary import Summary
@@ -159,12 +159,11 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         """Every parameter the base has, before anything is touched."""
-        if self.alpha is None and not _is_number(self.C, above=0):
-            raise bad_argument("C", self.C, "a number above 0; C=numpy.inf or alpha=0 is no penalty")
-        if self.alpha is not None and not (_is_number(self.alpha, above=-1) and 0 <= self.alpha < np.inf):
-            raise bad_argument("alpha", self.alpha, "a finite number >= 0, or None to use C")
-        if isinstance(self.workers, bool) or not isinstance(self.workers, int | np.integer) or self.workers < 1:
-            raise bad_argument("workers", self.workers, "a whole number of at least 1")
+        if self.alpha is None:
+            check_number("C", self.C, "C=numpy.inf or alpha=0 is no penalty", infinite=True)
+        else:
+            check_number("alpha", self.alpha, "None uses C", least=0)
+        check_whole("workers", self.workers)
 
     def _checked_rows(
         self, X: Any, y: Any, groups: Any, sample_weight: Any, **target: Any
@@ -229,10 +228,8 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
 
         """
         check_is_fitted(self)
-        if not (_is_number(level, above=0) and level < 1):
-            raise bad_argument("level", level, "a number between 0 and 1", "for example 0.95")
-        if covariance not in ("observed", "sandwich"):
-            raise bad_argument("covariance", covariance, "'observed' or 'sandwich'")
+        check_share("level", level, "for example 0.95", zero=False, one=False)
+        check_choice("covariance", covariance, ("observed", "sandwich"))
         with _caught() as caught:
             inference = self._inference
             if inference is None or (covariance == "sandwich" and inference.scores is None):
@@ -322,10 +319,6 @@ def _caught() -> Iterator[list[Warning]]:
         warnings.simplefilter("always")
         yield told
         told += [each.message for each in caught if isinstance(each.message, Warning)]
-
-
-def _is_number(value: Any, *, above: float) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and bool(float(value) > above)
 
 
 class _Progress:

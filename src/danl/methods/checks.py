@@ -1,49 +1,28 @@
-"""Checks of the options that methods share, made once, when a method is configured."""
+"""The options that several methods share, checked once, when a method is configured."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from typing import Any
 
-from danl.errors import bad_argument
+from danl.checks import check_number, check_whole
 
-
-def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
-    """One of a few words."""
-    if value not in allowed:
-        raise bad_argument(name, value, " or ".join(repr(word) for word in allowed))
-
-
-def check_mu(mu: float | None) -> None:
-    """The projection's floor: positive, or None for the problem's own."""
-    if mu is not None:
-        _check_positive("mu", mu, "leave it out for the strong convexity of the penalty")
+WHOLE_SHARD = "leave it out for the whole shard"
+SHARED: dict[str, tuple[Any, str]] = {
+    "mu": (check_number, "leave it out for the strong convexity of the penalty"),
+    "learning_rate": (check_number, "leave it out for 1 / smoothness"),
+    "batch_size": (check_whole, WHOLE_SHARD),
+    "hessian_batch": (check_whole, WHOLE_SHARD),
+}
+"""How each is checked, and what leaving it out does."""
 
 
-def check_batch_size(name: str, size: int | None) -> None:
-    """A number of rows, or None for the whole shard."""
-    if size is not None:
-        check_whole(name, size, "leave it out for the whole shard")
+def check_options(method: object, **least: int) -> None:
+    """Check the options of a frozen method: the shared ones where given, and whole numbers by the least each may be.
 
-
-def check_share(name: str, value: object) -> None:
-    """A number between 0 and 1, neither of them."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1:
-        raise bad_argument(name, value, "a number between 0 and 1")
-
-
-def check_whole(name: str, value: object, next_step: str = "") -> None:
-    """A count of at least one."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise bad_argument(name, value, "a whole number >= 1", next_step)
-
-
-def check_learning_rate(rate: float | None) -> None:
-    """A step length, or None for one over the smoothness constant."""
-    if rate is not None:
-        _check_positive("learning_rate", rate, "leave it out for 1 / smoothness")
-
-
-def _check_positive(name: str, value: object, next_step: str) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise bad_argument(name, value, "a finite number > 0", next_step)
+    `check_options(self, steps=1)` checks `steps`, a whole number >= 1, beside the shared ones.
+    """
+    for name, (check, next_step) in SHARED.items():
+        if getattr(method, name, None) is not None:
+            object.__setattr__(method, name, check(name, getattr(method, name), next_step=next_step))
+    for name, lowest in least.items():
+        object.__setattr__(method, name, check_whole(name, getattr(method, name), lowest))

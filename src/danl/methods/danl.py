@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from danl.checks import check_choice, check_share, is_whole
 from danl.errors import InputError, bad_argument
 from danl.methods.algorithm1 import Algorithm1
 from danl.methods.base import Info, Setup, Turn
-from danl.methods.checks import check_batch_size, check_choice, check_mu, check_share, check_whole
+from danl.methods.checks import check_options
 from danl.methods.safeguarded import Safeguarded
 from danl.methods.structured import Structured
 from danl.objective.regions import Regions
@@ -101,18 +102,9 @@ class DANL:
         check_choice("hessian_dtype", self.hessian_dtype, ("float64", "float32"))
         if not _is_curvature(self.curvature):
             raise bad_argument("curvature", self.curvature, CURVATURES)
-        check_mu(self.mu)
-        check_batch_size("batch_size", self.batch_size)
-        check_batch_size("hessian_batch", self.hessian_batch)
-        check_share("contraction", self.contraction)
-        check_share("quorum", self.quorum)
-        check_whole("window", self.window)
-        if self.secant != 0:
-            check_whole("secant", self.secant)
-        check_whole("gamma_max", self.gamma_max)
-        check_whole("patience", self.patience)
-        if not isinstance(self.pairs, int) or isinstance(self.pairs, bool) or self.pairs < 0:
-            raise bad_argument("pairs", self.pairs, "a whole number >= 0")
+        check_options(self, window=1, secant=0, gamma_max=1, patience=1, pairs=0)
+        check_share("contraction", self.contraction, zero=False, one=False)
+        check_share("quorum", self.quorum, zero=False, one=False)
         if self.submodel == "pruned" and (self.memory != "raw" or self.curvature != "once"):
             raise InputError(
                 "submodel='pruned': needs memory='raw' and curvature='once', because losses and corrections are "
@@ -158,4 +150,4 @@ class DANL:
 def _is_curvature(value: object) -> bool:
     if isinstance(value, str):
         return value in ("adaptive", "once") or Structure.parse(value) is not None
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return is_whole(value, 1)

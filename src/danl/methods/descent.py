@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from danl.methods.base import Info, Setup, Status, Turn, too_few
-from danl.methods.checks import check_batch_size, check_learning_rate, check_mu
+from danl.methods.checks import check_options
 from danl.methods.ending import Origin, Remark, margins_of, only_rounding, relative, size_of, verdict
 from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
 from danl.objective.regions import Regions
@@ -125,9 +125,7 @@ class NewtonZero:
     hessian_batch: int | None = None
 
     def __post_init__(self) -> None:
-        check_mu(self.mu)
-        check_batch_size("batch_size", self.batch_size)
-        check_batch_size("hessian_batch", self.hessian_batch)
+        check_options(self)
 
     @property
     def name(self) -> str:
@@ -169,7 +167,7 @@ class NewtonUndamped:
     mu: float | None = None
 
     def __post_init__(self) -> None:
-        check_mu(self.mu)
+        check_options(self)
 
     @property
     def name(self) -> str:
@@ -209,8 +207,7 @@ class GradientDescent:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        check_learning_rate(self.learning_rate)
-        check_batch_size("batch_size", self.batch_size)
+        check_options(self)
 
     @property
     def name(self) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from danl.checks import check_whole
 from danl.methods.base import Info, Setup, Status, Turn, too_few
-from danl.methods.checks import check_batch_size, check_learning_rate, check_whole
+from danl.methods.checks import check_options
 from danl.methods.ending import relative, relative_decrement, size_of
 from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
 from danl.protocol.messages import Array, Exchange, LocalStepsTask, ModelReply, Replies
@@ -57,11 +58,9 @@ class FedAvg:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
+        check_options(self, steps=1)
         if self.rounds is not None:
-            check_whole("rounds", self.rounds, "leave it out to go on until max_rounds")
-        check_whole("steps", self.steps)
-        check_learning_rate(self.learning_rate)
-        check_batch_size("batch_size", self.batch_size)
+            check_whole("rounds", self.rounds, next_step="leave it out to go on until max_rounds")
 
     @property
     def name(self) -> str:

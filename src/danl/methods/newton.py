@@ -15,7 +15,7 @@ import numpy as np
 
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Status, Turn, too_few
-from danl.methods.checks import check_batch_size, check_mu
+from danl.methods.checks import check_options
 from danl.methods.ending import Origin, Remark, margins_of, relative, size_of, verdict
 from danl.objective.regions import Regions
 from danl.protocol.messages import Array, Exchange, HessianReply, HessianTask, LossReply, LossTask, Replies
@@ -87,8 +87,7 @@ class Newton:
     hessian_batch: int | None = None
 
     def __post_init__(self) -> None:
-        check_mu(self.mu)
-        check_batch_size("hessian_batch", self.hessian_batch)
+        check_options(self)
 
     @property
     def name(self) -> str:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax
 
+from danl.checks import check_whole
 from danl.errors import InputError, bad_argument
 from danl.spec import Registry
 
@@ -227,9 +228,7 @@ class Multinomial:
     binary: ClassVar[bool] = False
 
     def __init__(self, classes: int) -> None:
-        if not isinstance(classes, int | np.integer) or isinstance(classes, bool) or classes < 2:
-            raise bad_argument("classes", classes, "a whole number of at least 2", "for example multinomial:classes=3")
-        self.n_outputs = int(classes)
+        self.n_outputs = check_whole("classes", classes, 2, "for example multinomial:classes=3")
 
     @property
     def name(self) -> str:

@@ -15,13 +15,13 @@ With W_i the total weight of worker i's rows (m_i of them, each of weight 1 unle
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
+from danl.checks import check_number
 from danl.data.partition import Shard
 from danl.data.place import place_of
 from danl.data.reference import ShardFacts, ShardReference, facts_of
@@ -355,8 +355,8 @@ def check_terms(l2: float | None, alpha: float | None, weighting: str) -> tuple[
     if l2 is None and alpha is None:
         l2 = 1e-4
     for name, value in (("l2", l2), ("alpha", alpha)):
-        if value is not None and not (math.isfinite(value) and value >= 0):
-            raise bad_argument(name, value, "a finite number >= 0")
+        if value is not None:
+            check_number(name, value, least=0)
     if weighting not in ("uniform", "samples"):
         raise bad_argument("weighting", weighting, "'uniform' (the paper) or 'samples' (the pooled fit)")
     return l2, alpha, weighting

@@ -9,18 +9,17 @@ them.
 
 from __future__ import annotations
 
-import operator
 import re
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from danl.checks import is_whole
 from danl.errors import bad_argument
 from danl.spec import parse_spec
 
@@ -82,10 +81,10 @@ class Regions:
             return spec
         if isinstance(spec, str):
             return cls._from_text(spec, d, feature_names)
-        if _is_integer(spec):
-            return cls._equal(operator.index(spec), d)  # type: ignore[arg-type]
+        if is_whole(spec):
+            return cls._equal(int(spec), d)
         items = _as_list(spec)
-        if items and all(_is_integer(item) for item in items):
+        if items and all(is_whole(item) for item in items):
             return cls._of_sizes([int(item) for item in items], d)
         return cls._of_groups(items, d)
 
@@ -247,10 +246,6 @@ class _Short:
         return self._text
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
 def _as_list(spec: object) -> list[Any]:
     if isinstance(spec, Sequence) or (isinstance(spec, np.ndarray) and spec.ndim > 0):
         return list(spec)
@@ -264,7 +259,7 @@ def _as_list(spec: object) -> list[Any]:
 
 def _coordinates_of(group: object, q: int) -> list[int]:
     items = list(group) if isinstance(group, Sequence | np.ndarray) and np.ndim(group) else None
-    if items is None or not all(_is_integer(item) for item in items):
+    if items is None or not all(is_whole(item) for item in items):
         raise bad_argument(
             f"regions[{q}]",
             _Short(group),

@@ -16,9 +16,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from danl.checks import check_choice, check_share, check_whole
 from danl.errors import bad_argument
 from danl.objective.regions import BoolArray
-from danl.policies.arguments import share, whole_number
 from danl.policies.base import Promise, Round, Setting
 
 
@@ -57,13 +57,12 @@ class Coverage:
     side: ClassVar[Literal["server"]] = "server"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "psi", whole_number("psi", self.psi, "try psi=1"))
+        object.__setattr__(self, "psi", check_whole("psi", self.psi, next_step="try psi=1"))
         if self.gamma is not None:
-            gamma = whole_number("gamma", self.gamma, "leave it out for no bound, or use Full for no staleness")
-            object.__setattr__(self, "gamma", gamma)
-        object.__setattr__(self, "keep", share("keep", self.keep, "try keep=0"))
-        if self.waits not in ("spread", "longest"):
-            raise bad_argument("waits", self.waits, "'spread' or 'longest'", "leave it out for 'spread'")
+            next_step = "leave it out for no bound, or use Full for no staleness"
+            object.__setattr__(self, "gamma", check_whole("gamma", self.gamma, next_step=next_step))
+        object.__setattr__(self, "keep", check_share("keep", self.keep, "try keep=0"))
+        check_choice("waits", self.waits, ("spread", "longest"), "leave it out for 'spread'")
 
     def check(self, setting: Setting) -> None:
         """Refuse a psi that is larger than the number of workers."""

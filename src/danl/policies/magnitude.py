@@ -14,8 +14,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from danl.checks import check_share
 from danl.objective.regions import BoolArray, Regions
-from danl.policies.arguments import share
 from danl.policies.base import FloatArray, Promise, Setting
 
 
@@ -39,7 +39,7 @@ class Magnitude:
     side: ClassVar[Literal["worker"]] = "worker"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keep", share("keep", self.keep, "try keep=0.5", zero=False))
+        object.__setattr__(self, "keep", check_share("keep", self.keep, "try keep=0.5", zero=False))
 
     def check(self, setting: Setting) -> None:
         """At least one region is kept whatever their number, so this is possible everywhere."""

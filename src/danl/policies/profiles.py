@@ -23,7 +23,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from danl.policies.arguments import positive
+from danl.checks import check_number
 from danl.policies.base import FloatArray
 
 
@@ -48,8 +48,9 @@ class Profile:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = positive(field.name, getattr(self, field.name), "leave it out for no limit")
-            object.__setattr__(self, field.name, value)
+            value = getattr(self, field.name)
+            checked = check_number(field.name, value, "leave it out for no limit", infinite=True)
+            object.__setattr__(self, field.name, checked)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from danl.checks import check_share
 from danl.objective.regions import BoolArray, Regions
-from danl.policies.arguments import share
 from danl.policies.base import FloatArray, Promise, Setting
 
 
@@ -31,7 +31,7 @@ class Random:
     side: ClassVar[Literal["worker"]] = "worker"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keep", share("keep", self.keep, "try keep=0.5"))
+        object.__setattr__(self, "keep", check_share("keep", self.keep, "try keep=0.5"))
 
     def check(self, setting: Setting) -> None:
         """Coin flips are possible everywhere."""

@@ -15,9 +15,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from danl.checks import check_number
 from danl.errors import bad_argument
 from danl.objective.regions import BoolArray, IntArray
-from danl.policies.arguments import positive
 from danl.policies.base import FloatArray, Promise, Round, Setting
 from danl.policies.profiles import Fleet, Profile, load_of, seconds
 
@@ -59,7 +59,7 @@ class ResourceAware:
         for worker, profile in enumerate(profiles):
             if not isinstance(profile, Profile):
                 raise bad_argument(f"profiles[{worker}]", profile, "a danl.policies.Profile")
-        deadline = positive("deadline", self.deadline, "give the seconds a round may take")
+        deadline = check_number("deadline", self.deadline, "give the seconds a round may take", infinite=True)
         object.__setattr__(self, "profiles", profiles)
         object.__setattr__(self, "deadline", deadline)
 

@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from danl.checks import check_choice, check_whole
 from danl.errors import bad_argument
 from danl.objective.regions import BoolArray
-from danl.policies.arguments import whole_number
 from danl.policies.base import Promise, Round, Setting
 
 
@@ -43,10 +43,9 @@ class Subset:
     side: ClassVar[Literal["server"]] = "server"
 
     def __post_init__(self) -> None:
-        count = whole_number("regions_per_round", self.regions_per_round, "try regions_per_round=1")
+        count = check_whole("regions_per_round", self.regions_per_round, next_step="try regions_per_round=1")
         object.__setattr__(self, "regions_per_round", count)
-        if self.order not in ("cyclic", "random"):
-            raise bad_argument("order", self.order, "'cyclic' or 'random'")
+        check_choice("order", self.order, ("cyclic", "random"))
 
     def check(self, setting: Setting) -> None:
         """Refuse more regions a round than there are."""

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg.lapack import dpptrf
 
-from danl.errors import bad_argument
+from danl.checks import check_number
 from danl.objective.regions import Regions
 from danl.policies.measures import with_a_region
 from danl.protocol.batches import Stacked, Tasks
@@ -97,8 +97,8 @@ class Guards:
     drop_infinite: bool = False
 
     def __post_init__(self) -> None:
-        if self.clip is not None and not self.clip >= 1:
-            raise bad_argument("clip", self.clip, "a number of at least 1", "leave it out to clip nothing")
+        if self.clip is not None:
+            check_number("clip", self.clip, "leave it out to clip nothing", least=1, infinite=True)
 
 
 NO_GUARDS = Guards()

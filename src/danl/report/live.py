@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
+from danl.checks import is_whole
 from danl.errors import InputError, bad_argument
 from danl.report.findings import Finding, findings
 from danl.report.growing import Growing
@@ -127,7 +128,7 @@ class Server:
     """The server of one live page; `address` is where to look."""
 
     def __init__(self, live: LivePage, port: int = 0) -> None:
-        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
+        if not is_whole(port, 0) or port > 65535:
             raise bad_argument("serve-port", port, "a whole number from 0 to 65535", "0 takes a free port")
         try:
             self._http = _Http((ADDRESS, port), live)

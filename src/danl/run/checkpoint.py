@@ -31,7 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from danl.errors import InputError, bad_argument
+from danl.checks import check_whole
+from danl.errors import InputError
 from danl.methods.algorithm1 import Algorithm1State
 from danl.methods.descent import DescentState
 from danl.methods.ending import Origin, Remark
@@ -110,8 +111,7 @@ class Checkpoints:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
-        if not isinstance(self.every, int) or isinstance(self.every, bool) or self.every < 1:
-            raise bad_argument("every", self.every, "a whole number of at least 1")
+        object.__setattr__(self, "every", check_whole("every", self.every))
 
     def path(self, exchange: int) -> Path:
         """The file of the checkpoint after so many exchanges."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from danl.checks import check_whole
 from danl.errors import bad_argument
 from danl.protocol.messages import packed_size
 
@@ -74,9 +75,7 @@ class Scale:
 
     def __post_init__(self) -> None:
         for name, least in (("workers", 1), ("features", 1), ("regions", 1), ("fan_in", 2)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise bad_argument(name, value, f"a whole number of at least {least}")
+            check_whole(name, getattr(self, name), least)
         if self.regions > self.features:
             raise bad_argument("regions", self.regions, f"at most {self.features}, the number of features")
         if self.coverage is not None and not 1 <= self.coverage <= self.workers:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from danl.checks import check_number, check_whole
 from danl.engines import Engine, make_engine
 from danl.errors import InputError, bad_argument, warn
 from danl.methods import AnyMethod, Setup, make_method
@@ -199,12 +200,9 @@ def _prepare(
     guards: Guards | None,
 ) -> Run:
     """Check every argument before anything runs."""
-    if not isinstance(max_rounds, int | np.integer) or isinstance(max_rounds, bool) or max_rounds < 0:
-        raise bad_argument("max_rounds", max_rounds, "a whole number >= 0")
-    if not (isinstance(tol, int | float | np.floating) and math.isfinite(tol) and tol >= 0):
-        raise bad_argument("tol", tol, "a finite number >= 0")
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise bad_argument("seed", seed, "a whole number >= 0")
+    check_whole("max_rounds", max_rounds, 0)
+    check_number("tol", tol, least=0)
+    check_whole("seed", seed, 0)
     d = problem.n_coefficients
     made_method = make_method(method)
     made_regions = problem.layout.regions(regions)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from danl.checks import check_whole
 from danl.errors import InputError, bad_argument
 from danl.objective.regions import IntArray
 from danl.protocol.messages import Array, Mask
@@ -83,8 +84,8 @@ class Trace:
     """
 
     def __init__(self, newest: int | None = None) -> None:
-        if newest is not None and (not isinstance(newest, int) or isinstance(newest, bool) or newest < 1):
-            raise bad_argument("newest", newest, "a whole number of at least 1", "leave it out to keep all exchanges")
+        if newest is not None:
+            newest = check_whole("newest", newest, next_step="leave it out to keep all exchanges")
         self._kept: deque[Kept] = deque(maxlen=newest)
         self._n_workers = self._n_regions = 0
 

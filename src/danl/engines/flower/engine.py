@@ -13,7 +13,6 @@ start. If the deadline comes first, its failure is "restarting", which counts as
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -21,6 +20,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from danl.checks import check_seconds, check_whole, is_finite, is_whole
 from danl.data.reference import ShardFacts
 from danl.engines.flower.opening import Opening, named_loss
 from danl.engines.flower.records import FACTS, MESSAGE, OPENING, RECORD, message_type, record_of
@@ -68,11 +68,9 @@ class GridEngine:
     def __init__(
         self, grid: Any, *, sites: int = 1, deadline: float = 300.0, wait: float = 120.0, poll: float = 0.2
     ) -> None:
-        if not isinstance(sites, int) or isinstance(sites, bool) or sites < 1:
-            raise bad_argument("sites", sites, "a whole number of at least 1")
+        sites = check_whole("sites", sites)
         for name, value in (("deadline", deadline), ("wait", wait), ("poll", poll)):
-            if not (math.isfinite(value) and value > 0):
-                raise bad_argument(name, value, "a number of seconds above 0")
+            check_seconds(name, value)
         self._grid, self._sites, self._deadline, self._wait, self._poll = grid, sites, deadline, wait, poll
         self._nodes: list[int] = []  # by worker
         self._names: list[str] = []  # by worker
@@ -283,9 +281,8 @@ def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
         return "a node has no name; give it one in its --node-config"
     for part in NUMBERS:
         value = getattr(facts, part.name)
-        whole = part.type == "int"
-        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not fits or not math.isfinite(value) or value < 0:
+        fits = is_whole(value) if part.type == "int" else is_finite(value)
+        if not fits or value < 0:
             return f"site {name}: told {part.name}={value!r}"
     if facts.rows < 1 or facts.n_features < 1 or not facts.total_weight > 0:
         return f"site {name}: has no rows"

@@ -8,13 +8,13 @@ exchange), not from a generator that moves on.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from danl.checks import is_finite, is_whole
 from danl.data.partition import Shard
 from danl.errors import InputError, bad_argument
 from danl.objective.losses import make_loss
@@ -27,17 +27,17 @@ from danl.worker.worker import Worker
 LONGEST = 64_000_000
 """Characters an opening may have: regions given as index groups take a few for every feature."""
 _CHECKS: dict[str, Callable[[Any], bool]] = {
-    "worker": lambda value: _whole(value),
+    "worker": lambda value: is_whole(value, 0),
     "loss": lambda value: isinstance(value, str),
-    "l2": lambda value: value is None or _number(value),
-    "alpha": lambda value: value is None or _number(value),
+    "l2": lambda value: value is None or is_finite(value),
+    "alpha": lambda value: value is None or is_finite(value),
     "weighting": lambda value: isinstance(value, str),
     "intercept": lambda value: isinstance(value, bool),
     "feature_names": lambda value: value is None or _names(value),
     "regions": lambda value: isinstance(value, list),
     "policy": lambda value: value is None or isinstance(value, str),
-    "seed": lambda value: _whole(value),
-    "centre": lambda value: value is None or (isinstance(value, list) and all(_number(each) for each in value)),
+    "seed": lambda value: is_whole(value, 0),
+    "centre": lambda value: value is None or (isinstance(value, list) and all(is_finite(each) for each in value)),
 }
 
 
@@ -156,11 +156,3 @@ def cut(regions: Regions) -> list[Any]:
 
 def _names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

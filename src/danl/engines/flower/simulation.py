@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from danl.checks import check_seconds, check_whole
 from danl.data.reference import ShardFacts
 from danl.engines.flower.site import Site
 from danl.engines.flower.sitefiles import write_sites
-from danl.errors import InputError, bad_argument
+from danl.errors import InputError
 from danl.objective.problem import Problem, RemoteProblem, Terms
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
@@ -52,10 +53,9 @@ class FlowerSimulation:
                 "engine='flower': real sites are asked by a ServerApp, with danl.federation.GridEngine(grid), "
                 "or by danl fit --engine flower; in Python leave simulate out"
             )
-        if cpus is not None and (not isinstance(cpus, int) or isinstance(cpus, bool) or cpus < 1):
-            raise bad_argument("cpus", cpus, "a whole number of at least 1")
-        if not deadline > 0:
-            raise bad_argument("deadline", deadline, "a number of seconds above 0")
+        if cpus is not None:
+            cpus = check_whole("cpus", cpus)
+        check_seconds("deadline", deadline)
         check_installed("ray")
         self._deadline, self._cpus = deadline, cpus
         self._engine: Any = None  # a GridEngine, once the simulation runs

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from danl.checks import check_number, check_whole
 from danl.data.place import place_of
 from danl.data.reference import ShardReference, facts_of
 from danl.engines.flower.opening import Opening
@@ -76,11 +77,8 @@ class SiteRules:
     tasks: tuple[str, ...] = tuple(TASKS.values())
 
     def __post_init__(self) -> None:
-        if not isinstance(self.min_rows, int) or isinstance(self.min_rows, bool) or self.min_rows < 1:
-            raise bad_argument("min-rows", self.min_rows, "a whole number of at least 1")
-        ratio = self.max_features_per_row
-        if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not ratio > 0:
-            raise bad_argument("max-features-per-row", ratio, "a number above 0")
+        check_whole("min-rows", self.min_rows)
+        check_number("max-features-per-row", self.max_features_per_row, infinite=True)
         for task in self.tasks:
             if task not in TASKS.values():
                 raise unknown_name("tasks", task, TASKS.values())

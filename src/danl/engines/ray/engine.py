@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from danl.checks import check_seconds, check_whole
 from danl.data.place import unreadable
 from danl.data.reference import ShardFacts, ShardReference
 from danl.engines.ray.calls import Calls, Place, first_line, late_ones
@@ -82,17 +83,15 @@ class Ray:
         fan_in: int = 16,
         start_timeout: float = 300.0,
     ) -> None:
-        if deadline is not None and not (_is_number(deadline) and deadline > 0):
-            raise bad_argument("deadline", deadline, "seconds above 0", "leave it out to wait for everyone")
+        if deadline is not None:
+            deadline = check_seconds("deadline", deadline, "leave it out to wait for everyone")
         for name, value, least in (("restarts", restarts, 0), ("replacements", replacements, 0), ("fan_in", fan_in, 2)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise bad_argument(name, value, f"a whole number >= {least}")
-        if not (_is_number(start_timeout) and start_timeout > 0):
-            raise bad_argument("start_timeout", start_timeout, "seconds above 0")
+            check_whole(name, value, least)
+        check_seconds("start_timeout", start_timeout)
         if address is not None and (not isinstance(address, str) or not address):
             raise bad_argument("address", address, "'auto', 'local' or 'host:port'", "leave it out to start Ray here")
         require_ray()
-        self._address, self._deadline = address, None if deadline is None else float(deadline)
+        self._address, self._deadline = address, deadline
         self._restarts, self._replacements, self._fan_in = restarts, replacements, fan_in
         self._start_timeout = float(start_timeout)
         self._entered = False  # whether it is on us to leave the cluster
@@ -316,7 +315,3 @@ def _untold(error: Exception) -> str:
     if isinstance(error, RayTaskError):
         return type(error.cause).__name__
     return f"{type(error).__name__}: {first_line(error)}"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
