@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax
 
 from danl.checks import check_whole
-from danl.errors import InputError, bad_argument
+from danl.errors import InputError
 from danl.spec import Registry
 
 Array = NDArray[np.float64]
