@@ -37,7 +37,8 @@ KEYS = {
     "seconds",
     "w_sha256",
 }
-FILES = ["config.json", "figure.png", "history.csv", "model.npz", "workers.npz"]
+FILES = ["config.json", "figure.png", "history.csv", "model.npz", "result.json", "workers.npz"]
+START = ["start/history.csv", "start/model.npz", "start/result.json"]
 
 
 def read_model(folder):
@@ -151,7 +152,7 @@ def written(tmp_path_factory):
 @pytest.mark.slow
 def test_files(written):
     folder, report = written
-    assert sorted(contents(folder)) == FILES
+    assert sorted(contents(folder)) == sorted([*FILES, *START])
     assert report["out"] == str(folder)
 
 
@@ -391,7 +392,13 @@ def test_a_forced_run_stopped_at_once_leaves_no_figure_of_the_old_one(capsys, tm
     monkeypatch.setattr("danl.engines.local.Local.exchange", interrupt)
     ended = run(capsys, *words, "--force", "--json")
     assert (ended.status, ended.json["exchanges"]) == (130, 0)
-    assert sorted(contents(tmp_path / "run")) == ["config.json", "history.csv", "model.npz", "workers.npz"]
+    assert sorted(contents(tmp_path / "run")) == [
+        "config.json",
+        "history.csv",
+        "model.npz",
+        "result.json",
+        "workers.npz",
+    ]
     assert len(danl.Trace.read(tmp_path / "run" / "workers.npz")) == 0
 
 

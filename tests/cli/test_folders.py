@@ -123,13 +123,13 @@ def test_what_finds_room_is_written_all_the_same(capsys, tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("danl.cli.output.write_model", full)
+    monkeypatch.setattr("danl.run.result._write_model", full)
     ended = run(capsys, *FIT, "--json", "--out", tmp_path / "run")
     assert (ended.status, ended.json["out"], ended.json["status"]) == (2, None, "converged")
     assert "error: " in ended.err.splitlines()[-1]
     assert f"not written: {tmp_path / 'run' / 'model.npz'} (No space left on device); " in ended.err
     written = {path.name for path in (tmp_path / "run").iterdir()}
-    assert written == {"history.csv", "config.json", "workers.npz", "figure.png"}
+    assert written == {"history.csv", "config.json", "result.json", "workers.npz", "figure.png"}
     assert len(danl.History.read_csv(tmp_path / "run" / "history.csv")) == ended.json["exchanges"]
 
 

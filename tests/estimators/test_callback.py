@@ -25,6 +25,13 @@ def test_it_sees_every_exchange_and_changes_nothing(make):
     np.testing.assert_array_equal(model.coef_, make(workers=3).fit(X, Y).coef_)
 
 
+def test_it_sees_the_model():
+    seen = []
+    model = DANLClassifier(workers=3, callback=lambda row, w: seen.append(w)).fit(X, Y)
+    np.testing.assert_array_equal(seen[-1], [*model.coef_[0], *model.intercept_])
+    assert len(seen) == len(model.history_)
+
+
 def test_several_beside_the_progress(capsys):
     first, second = [], []
     DANLClassifier(workers=3, callback=[first.append, second.append], verbose=2).fit(X, Y)

@@ -129,7 +129,7 @@ def test_the_fit_is_the_local_one(up, cache, tmp_path):
         w = model["w"]
     history = danl.History.read_csv(out / "history.csv")
     same_run(danl.Result(w=w, status=report["status"], history=history, method="danl"), local, problem)
-    files = {"history.csv", "config.json", "model.npz", "workers.npz", "figure.png"}
+    files = {"history.csv", "config.json", "model.npz", "result.json", "workers.npz", "figure.png"}
     assert {path.name for path in out.iterdir()} == files
     assert len(danl.Trace.read(out / "workers.npz")) == len(history)
 

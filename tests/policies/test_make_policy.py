@@ -96,7 +96,7 @@ def test_a_schedule_from_a_file(tmp_path, monkeypatch, cycle):
         ),
         (
             "resource-aware:deadline=1",
-            "policy='resource-aware': must be given with a profile of every worker; "
+            "policy='resource-aware:deadline=1': must be given with a profile of every worker; "
             "add --profiles FILE, or in Python danl.solve(..., profiles=profiles)",
         ),
         (

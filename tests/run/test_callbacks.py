@@ -82,6 +82,48 @@ def test_stop_when():
         StopWhen(0.1)
 
 
+def moved_problem():
+    """Columns whose means are large, so that the run works on others."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)) + np.array([0.0, 1e5, -1e6])
+    y = (X[:, 0] > rng.normal(size=60)).astype(float)
+    return danl.Problem(danl.partition(X, y, workers=4, seed=0), alpha=1e-3, intercept=True)
+
+
+@pytest.mark.parametrize("problem", [random_problem, moved_problem])
+def test_a_parameter_w_is_the_model_the_run_would_return(problem):
+    seen = []
+    whole = danl.solve(problem(), policy="coverage:psi=2", callback=lambda row, w: seen.append((row.objective, w)))
+    assert len(seen) == len(whole.history)
+    np.testing.assert_array_equal(seen[-1][1], whole.w)
+    for objective, w in seen:  # copies: none of them is another's
+        assert problem().objective(w) == pytest.approx(objective, rel=1e-6)
+    stopped = danl.solve(problem(), policy="coverage:psi=2", callback=lambda row, *, w: row.exchange == 3)
+    assert stopped.status == "stopped"
+    np.testing.assert_array_equal(stopped.w, seen[3][1])
+
+
+def test_the_model_may_be_changed_by_whoever_gets_it():
+    def spoil(row, w):
+        w[:] = np.nan
+
+    assert (
+        danl.solve(random_problem(), **RUN, callback=spoil).w.tobytes()
+        == danl.solve(random_problem(), **RUN).w.tobytes()
+    )
+
+
+def test_an_object_that_sees_the_model():
+    class Largest(Callback):
+        def __call__(self, row, w=None):
+            self.largest = np.abs(w).max()
+
+    largest = Largest()
+    result = danl.solve(random_problem(), **RUN, callback=[largest, StopWhen(lambda row, w: np.abs(w).max() > 0.1)])
+    assert result.status == "stopped"
+    assert largest.largest == np.abs(result.w).max() > 0.1
+
+
 def test_a_stopped_run_is_taken_up_where_it_ended(tmp_path):
     arguments = {"method": "danl-masked", "regions": 3, "policy": "coverage:psi=2", "max_rounds": 15, "tol": 0.0}
     whole = danl.solve(random_problem(), **arguments)

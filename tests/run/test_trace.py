@@ -272,15 +272,15 @@ def test_an_array_that_claims_too_much_is_refused_before_room_is_made(tmp_path):
         danl.Trace.read(path)
 
 
-@pytest.mark.parametrize("trace", [True, "workers.npz", danl.Trace])
+@pytest.mark.parametrize("trace", [1, "workers.npz", danl.Trace])
 def test_wrong_traces(trace):
-    with pytest.raises(danl.InputError, match=r"trace=.*: must be a new danl.Trace\(\)"):
+    with pytest.raises(danl.InputError, match=r"trace=.*: must be True, or a new danl.Trace\(\)"):
         danl.solve(random_problem(), trace=trace)
 
 
 def test_a_trace_is_of_one_run():
     trace = traced()[1]
-    with pytest.raises(danl.InputError, match=r"trace=Trace\(13 exchanges, .*: must be a new danl.Trace\(\)"):
+    with pytest.raises(danl.InputError, match=r"trace=Trace\(13 exchanges, .*: must be True, or a new danl.Trace\(\)"):
         danl.solve(random_problem(), trace=trace)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from danl.errors import bad_argument
-from danl.run.callback import Callback
+from danl.protocol.messages import Array
+from danl.run.callback import Callback, with_model
 from danl.run.history import Row
 
 
@@ -16,15 +17,15 @@ class StopWhen(Callback):
     Parameters
     ----------
     condition : callable
-        From a row to whether the run is to end, such as ``lambda row: row.gap < 1e-6``. A gap is known only with a
-        reference; a comparison with nan is False.
+        From a row to whether the run is to end, such as ``lambda row: row.gap < 1e-6``, or from row and model,
+        ``lambda row, w: abs(w).max() > 10``. A gap is known only with a reference; a comparison with nan is False.
 
     """
 
     def __init__(self, condition: Callable[[Row], Any]) -> None:
         if not callable(condition):
             raise bad_argument("condition", condition, "a function of a danl.Row", "such as lambda row: row.gap < 1e-6")
-        self._condition = condition
+        self._condition = with_model(condition)
 
-    def __call__(self, row: Row) -> bool:
-        return bool(self._condition(row))
+    def __call__(self, row: Row, w: Array | None = None) -> bool:
+        return bool(self._condition(row, w))

@@ -48,7 +48,6 @@ def compare(
         raise InputError("--gallery: needs --out, the folder that gallery.png is drawn into; add --out DIR")
     folders = {label: None if out is None else out / folder_name(label) for label in labels}
     results: dict[str, Result] = {}
-    traces = {label: Trace() for label in labels}
     reports: list[dict[str, Any]] = []
     missing: list[str] = []
     with ExitStack() as held:  # before anything is read or computed
@@ -58,15 +57,15 @@ def compare(
         job = options.job(*labels)
         measured_against = options.reference(job, screen) if reference else None
         for label in labels:
-            kept = None if out is None else traces[label]
-            results[label] = options.solve(job, label, screen, reference=measured_against, trace=kept)
+            trace = None if out is None else Trace()
+            results[label] = options.solve(job, label, screen, reference=measured_against, trace=trace)
             if results[label].status == "interrupted":
                 break
         for label, result in results.items():  # after the last run: one that is refused leaves nothing behind
             folder, unwritten = folders[label], []
             if folder is not None:
                 config = describe(asked(options, label, job), job, result)
-                unwritten = write_run(folder, result, job.title, config, traces[label], job.data)
+                unwritten = write_run(folder, result, job.title, config, job.data)
                 remove_page(folder, screen)
             missing.extend(unwritten)
             kept_in = None if folder is None or unwritten else str(folder)

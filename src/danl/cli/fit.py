@@ -114,7 +114,7 @@ def fit(
                 result = replace(result, notes=(*result.notes, first_part.note))
             served.finish(describe(told, job, result) if serve else {})
         if out is not None:
-            missing = write_run(out, result, job.title, describe(told, job, result), trace, job.data)
+            missing = write_run(out, result, job.title, describe(told, job, result), job.data)
             remove_page(out, screen)
     report = run_report(options, job, result, measured_against, str(out) if out and not missing else None)
     if as_json:

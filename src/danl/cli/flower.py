@@ -21,14 +21,12 @@ from danl.data import load_dataset, partition
 from danl.engines.flower.sitefiles import write_sites
 from danl.errors import InputError, bad_argument
 from danl.federation.drive import run_app
-from danl.federation.files import WORKERS
 from danl.federation.new import write_app
 from danl.federation.up import Federation, running
 from danl.methods import make_method
 from danl.objective.losses import make_loss, target_of
 from danl.policies import make_policy
-from danl.run.result import Result
-from danl.run.trace import Trace
+from danl.run.result import Result, record_of
 from danl.spec import parse_spec
 from danl.wording import counted
 
@@ -121,7 +119,6 @@ def fit_on_sites(
             result = _watched([shown, *loggers], config, shared, target)
             said.extend(result.notes)
         told = json.loads((shared / "result.json").read_text(encoding="utf-8"))
-        trace = Trace.read(shared / WORKERS)
     finally:
         shutil.rmtree(shared, ignore_errors=True)
     settings = {name: value for name, value in result.settings.items() if name != "w0"}
@@ -131,8 +128,8 @@ def fit_on_sites(
     )
     missing: list[str] = []
     if out is not None:
-        asked = {"danl": __version__, "run_config": config, "sites": told["sites"], "settings": settings}
-        missing = write_run(out, result, title, asked | {"status": result.status} | _ended(result), trace)
+        asked = {"danl": __version__, "run_config": config, "sites": told["sites"]}
+        missing = write_run(out, result, title, asked | _ended(result))
         remove_page(out, screen)
     report = result.summary() | {
         "data": options.data,
@@ -175,7 +172,7 @@ def _watched(callbacks: list[Any], config: dict[str, Any], shared: Path, target:
 
 
 def _ended(result: Result) -> dict[str, Any]:
-    return {"notes": list(result.notes), "failures": failures_of(result), "versions": versions()}
+    return record_of(result) | {"failures": failures_of(result), "versions": versions()}
 
 
 def _asked(options: RunOptions, method: str, reference: bool) -> tuple[dict[str, Any], dict[str, Any]]:

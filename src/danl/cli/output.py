@@ -1,4 +1,4 @@
-"""Files a run writes: history.csv, config.json, model.npz, workers.npz, figure.png; docs/files.md describes them.
+"""Files a run writes: those of its result, config.json and figure.png; docs/files.md describes them.
 
 The folder is tried before the run starts, so that nothing is computed that cannot be kept, and every file is written
 beside its place and renamed, so that a reader never sees half of one. What cannot be written at the end all the same is
@@ -27,13 +27,12 @@ from danl.methods import make_method
 from danl.plots.figures import plot_histories
 from danl.policies import make_policy
 from danl.policies.profile_file import told as profiles_told
-from danl.run.result import Result
+from danl.run.result import CONFIG, RESULT, WORKERS, Result, files_of, record_of, write_files
 from danl.run.solver import setting_of
-from danl.run.trace import Trace
-from danl.storage.atomic import write_json, written_whole
+from danl.storage.atomic import write_json
 from danl.storage.folder import claimed
 
-RUN_FILES = ("history.csv", "config.json", "model.npz", "workers.npz", "figure.png")
+RUN_FILES = ("history.csv", CONFIG, "model.npz", WORKERS, RESULT, "figure.png")
 MOST_FAILURES = 100
 """Replies that did not come are told one by one up to so many."""
 
@@ -53,10 +52,8 @@ def out_folder(out: Path | None, *, force: bool, files: tuple[str, ...] = RUN_FI
         yield
 
 
-def write_run(
-    out: Path, result: Result, title: str, config: dict[str, Any], trace: Trace, data: Dataset | None = None
-) -> list[str]:
-    """Write the five files of a run, and say which could not be; `data` where the rows are here."""
+def write_run(out: Path, result: Result, title: str, config: dict[str, Any], data: Dataset | None = None) -> list[str]:
+    """Write the files of a run, and say which could not be; `data` where the rows are here."""
 
     def draw(path: Path) -> None:
         if len(result.history):
@@ -64,14 +61,8 @@ def write_run(
         else:
             path.unlink(missing_ok=True)  # of the run that --force replaces
 
-    files: dict[str, Callable[[Path], object]] = {  # what cannot be had again first
-        "model.npz": lambda path: write_model(path, result, data),
-        "config.json": lambda path: write_json(path, config),
-        "history.csv": result.history.to_csv,
-        "workers.npz": trace.save,
-        "figure.png": draw,
-    }
-    return written(out, files)
+    files = files_of(result, None if data is None else data.classes)
+    return written(out, files | {CONFIG: lambda path: write_json(path, config), "figure.png": draw})
 
 
 def written(out: Path, files: Mapping[str, Callable[[Path], object]]) -> list[str]:
@@ -79,8 +70,7 @@ def written(out: Path, files: Mapping[str, Callable[[Path], object]]) -> list[st
     missing: list[str] = []
     for name, write in files.items():
         try:
-            out.mkdir(parents=True, exist_ok=True)
-            write(out / name)
+            write_files(out, {name: write})
         except OSError as error:
             missing.append(f"{out / name} ({error.strerror or error})")
     return missing
@@ -99,18 +89,6 @@ def say_written(out: Path | None, missing: Sequence[str], screen: Console, more:
     elif out is not None:
         screen.print(f"written to {out}/{more}", soft_wrap=True)
     return not missing
-
-
-def write_model(path: Path, result: Result, data: Dataset | None) -> None:
-    """The coefficients and what they belong to, as an npz without pickled objects."""
-    coefficients, intercepts = result.layout.split(result.w)
-    arrays: dict[str, Any] = {"w": result.w, "w0": result.w0, "coef": coefficients, "intercept": intercepts}
-    if data is not None and data.classes is not None:
-        arrays["classes"] = np.array([str(label) for label in data.classes])
-    if result.feature_names is not None:
-        arrays["feature_names"] = np.array(result.feature_names)
-    with written_whole(path) as partial:
-        np.savez(partial, **arrays)
 
 
 def remove_page(folder: Path, screen: Console) -> None:
@@ -144,12 +122,10 @@ def describe(told: dict[str, Any], job: Job, result: Result) -> dict[str, Any]:
     """What was run, on which data, with which versions: enough to run it again."""
     return told | {
         "data": told["data"] | {"sha256": job.digest},
-        "settings": {name: value for name, value in result.settings.items() if name != "w0"},
         "start": None
         if result.start is None
         else result.start.settings["method_options"] | {"method": result.start.method},
-        "status": result.status,
-        "notes": list(result.notes),
+        **record_of(result),
         "failures": failures_of(result),
         "promised": promised(told["options"], job),
         "versions": versions(),
@@ -158,12 +134,9 @@ def describe(told: dict[str, Any], job: Job, result: Result) -> dict[str, Any]:
 
 
 def failures_of(result: Result) -> list[dict[str, Any]]:
-    """The first replies that did not come, each with its exchange: a row tells how many there were in it."""
-    exchanges = (row.exchange for row in result.history for _ in range(row.failed))
-    told = [
-        {"exchange": exchange} | asdict(failure) for exchange, failure in zip(exchanges, result.failures, strict=False)
-    ]
-    return told[:MOST_FAILURES]
+    """The first replies that did not come; all of them are in result.json."""
+    failures: list[dict[str, Any]] = record_of(result)["failures"]
+    return failures[:MOST_FAILURES]
 
 
 def promised(options: Mapping[str, Any], job: Job) -> dict[str, int | None]:

@@ -11,13 +11,12 @@ from flwr.serverapp import Grid, ServerApp
 
 from danl.engines.flower.engine import GridEngine
 from danl.errors import InputError
-from danl.federation.files import ERROR, WORKERS, write_result
+from danl.federation.files import ERROR, write_result
 from danl.federation.runconfig import solve_arguments
 from danl.objective.problem import RemoteProblem
 from danl.run.history import History, Row
 from danl.run.result import Result
 from danl.run.solver import solve
-from danl.run.trace import Trace
 
 app = ServerApp()
 
@@ -42,13 +41,12 @@ def run(grid: Any, config: Mapping[str, Any], folder: Path) -> Result:
     """Solve on the sites of a Grid and write the result into a folder."""
     problem, arguments, options = solve_arguments(config)
     engine = GridEngine(grid, **options)
-    rows, trace = History(), Trace()
+    rows = History()
 
     def watched(row: Row) -> None:
         rows.append(row)
         rows.to_csv(folder / "history.csv")
 
-    result = solve(RemoteProblem(**problem), engine=engine, callback=watched, trace=trace, **arguments)
-    trace.save(folder / WORKERS)
+    result = solve(RemoteProblem(**problem), engine=engine, callback=watched, trace=True, **arguments)
     write_result(folder, result, sites=engine.site_names)
     return result

@@ -58,9 +58,11 @@ def _is_policy(spec: object) -> bool:
 
 def _resource_aware(deadline: float, profiles: Sequence[Profile] | None) -> ResourceAware:
     if profiles is None:
-        raise InputError(
-            "policy='resource-aware': must be given with a profile of every worker; add --profiles FILE, or in Python "
-            "danl.solve(..., profiles=profiles)"
+        raise bad_argument(
+            "policy",
+            f"resource-aware:deadline={deadline}",
+            "given with a profile of every worker",
+            "add --profiles FILE, or in Python danl.solve(..., profiles=profiles)",
         )
     return ResourceAware(profiles, deadline)
 

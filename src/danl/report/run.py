@@ -94,7 +94,7 @@ def read_run(path: str | Path, name: str | None = None) -> RecordedRun:
             f"DIR={str(path)!r}: has no history.csv, so there is no run in it; give the folder danl fit --out wrote"
         )
     history = History.read_csv(rows)
-    config = _config(path / "config.json")
+    config = _config(path / "config.json") or _config(path / "result.json")
     trace = _trace(path / "workers.npz")
     if trace is not None:
         _check_together(path, history, trace)

@@ -3,6 +3,7 @@
     begin(settings)     before the first exchange: what the run was asked to do, as in `Result.settings`
     resumed(earlier)    then, where the run goes on from a checkpoint: the rows it has already
     callback(row)       after every exchange; True (`danl.STOP`) ends the run with status "stopped"
+    callback(row, w)    the same, where it has a parameter named `w`: the model the run would return if it ended here
     end(result)         after the last one; None where the run ended with an error
 
 Any function of a row is one: `begin`, `resumed` and `end` are called where they are there. All callbacks of a run are
@@ -12,19 +13,33 @@ run's.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from danl.errors import bad_argument
+from danl.protocol.messages import Array
 from danl.run.history import History, Row
 from danl.run.result import Result
 
 STOP = True
 """What a callback returns to end the run."""
 
-AnyCallback = Callable[[Row], object]
+AnyCallback = Callable[..., object]
+"""A function of a row, or of a row and the model `w`."""
+
+
+def with_model(callback: AnyCallback) -> Callable[[Row, Array | None], object]:
+    """The callback as a function of row and model, whether it has a parameter `w` for a copy of the model or not."""
+    try:
+        wants = "w" in inspect.signature(callback).parameters
+    except ValueError:  # some functions that are written in C
+        wants = False
+    if not wants:
+        return lambda row, w: callback(row)
+    return lambda row, w: callback(row, w=None if w is None else w.copy())
 
 
 class Callback:
@@ -37,7 +52,7 @@ class Callback:
         """After `begin`, where the run goes on from a checkpoint: the rows it has, for which it is not called."""
 
     def __call__(self, row: Row) -> bool | None:
-        """After every exchange; True ends the run."""
+        """After every exchange; True ends the run. With a parameter `w` beside the row it sees the model."""
         return None
 
     def end(self, result: Result | None) -> None:
@@ -56,6 +71,7 @@ class Callbacks:
                 raise bad_argument(
                     "callback", each, "a function of a danl.Row, an object of danl.callbacks, or a list of them"
                 )
+        self._calls = [with_model(each) for each in self._all]
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -68,9 +84,9 @@ class Callbacks:
             if earlier is not None and hasattr(each, "resumed"):
                 each.resumed(History(earlier))  # a copy each: the run goes on with its own
 
-    def __call__(self, row: Row) -> bool:
-        """Whether one of them says that the run is to end."""
-        said = [each(row) for each in self._all]
+    def __call__(self, row: Row, w: Array | None = None) -> bool:
+        """Whether one of them says that the run is to end; `w` is None where only the rows of a run are here."""
+        said = [call(row, w) for call in self._calls]
         return any(isinstance(word, bool | np.bool_) and bool(word) for word in said)
 
     def end(self, result: Result | None) -> None:

@@ -71,7 +71,7 @@ class Saver(Protocol):
 def go_through(
     run: Run,
     engine: Engine,
-    callback: Callable[[Row], bool] | None,
+    callback: Callable[[Row, Array], bool] | None,
     saver: Saver | None = None,
     carried: Mapping[str, Any] | None = None,
 ) -> Result:
@@ -95,9 +95,8 @@ def go_through(
     remarks = (() if remark is None else (remark.told(run.problem.coefficient_name),)) + loop.untrained_notes()
     for each in remarks:
         warn(each)
-    layout, centre = run.problem.layout, loop.moved_by
     return Result(
-        w=from_moved(loop.w, layout, centre),
+        w=loop.as_given(loop.w),
         status=status,
         history=loop.history,
         method=run.method.name,
@@ -105,8 +104,8 @@ def go_through(
         notes=(*loop.shut_out_notes, *getattr(loop.state, "notes", ()), *loop.quorum_notes(status), *remarks),
         dropped=loop.dropped,
         products=dict(getattr(loop.state, "products", {})),
-        settings=settings_of(run, engine, loop.shut_out) | {"w0": from_moved(loop.setup.w0, layout, centre).tolist()},
-        centre=centre,
+        settings=settings_of(run, engine, loop.shut_out) | {"w0": loop.as_given(loop.setup.w0).tolist()},
+        centre=loop.moved_by,
     )
 
 
@@ -157,6 +156,10 @@ class Loop:
         """What this run moved columns by; None where it did not, or was given a problem with moved columns."""
         return self.run.problem.centre if self.run.moves else None
 
+    def as_given(self, w: Array) -> Array:
+        """A model of this run for the columns as they were given."""
+        return from_moved(w, self.run.problem.layout, self.moved_by)
+
     def _ask_moments(self) -> None:
         """With an intercept, before anything else: the means of the columns, which are moved where they are large."""
         begun = time.perf_counter()
@@ -169,7 +172,7 @@ class Loop:
             self.open()
         self._record(exchange, replies, self.w, time.perf_counter() - begun)
 
-    def go(self, callback: Callable[[Row], bool] | None, saver: Saver | None = None) -> Status:
+    def go(self, callback: Callable[[Row, Array], bool] | None, saver: Saver | None = None) -> Status:
         """Exchange until there is a status; a callback that returns True ends the run as well."""
         status = self.ended
         if self.is_over and saver is not None:
@@ -183,7 +186,7 @@ class Loop:
             if saver is not None:
                 last = status is not None or len(self.history) > self.most_rows
                 saver.save(self.carried, last=last)
-            if callback is not None and callback(self.history[-1]) and status is None:
+            if callback is not None and callback(self.history[-1], self.as_given(self.w)) and status is None:
                 status = "stopped"
                 if saver is not None:
                     saver.save(self.carried, last=True)

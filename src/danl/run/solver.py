@@ -56,7 +56,7 @@ def solve(
     checkpoint: Checkpoints | str | Path | None = None,
     resume: str | Path | None = None,
     callback: AnyCallback | Sequence[AnyCallback] | None = None,
-    trace: Trace | None = None,
+    trace: Trace | bool | None = None,
 ) -> Result:
     """Minimise the problem's objective with workers that each train the regions they can afford.
 
@@ -98,9 +98,11 @@ def solve(
         Folder of a run that was interrupted: go on from its newest whole checkpoint. Everything but `max_rounds`, `tol`
         and the engine must be as it was. A run that had ended asks nobody anything.
     callback : callable or list of callables, optional
-        Called with every new row; True (`danl.STOP`) ends the run with status "stopped". See `danl.callbacks`.
-    trace : Trace, optional
-        A new `danl.Trace()`: filled with who did what in each exchange.
+        Called with every new row, and with the model where it has a parameter `w`; True (`danl.STOP`) ends the run
+        with status "stopped". See `danl.callbacks`.
+    trace : bool or Trace, optional
+        Whether to keep who did what in each exchange, in `result.trace`; a new `danl.Trace()` is filled as the run
+        goes.
 
     Returns
     -------
@@ -108,9 +110,7 @@ def solve(
         The model, the status and the history. Ctrl-C ends a run with what it has, status "interrupted".
 
     """
-    callbacks = Callbacks(callback)
-    if trace is not None and (not isinstance(trace, Trace) or len(trace)):
-        raise bad_argument("trace", trace, "a new danl.Trace(), without the exchanges of another run")
+    callbacks, kept = Callbacks(callback), _make_trace(trace)
     made_engine, folders = make_engine(engine), ExitStack()
     try:
         checkpoints = make_checkpoints(checkpoint, resume)
@@ -119,35 +119,38 @@ def solve(
             problem, monitor = problem.described(made_engine.connect(problem)), False
         run = _prepare(problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards)
         refuse_if_too_large(run.method, run.setup.regions)
-        mark = "" if checkpoints is None else fingerprint(run, w0)
+        begin = _make_start(w0, problem.n_coefficients)
+        mark = "" if checkpoints is None else fingerprint(run, begin)
         taken = None if resume is None else take_up(resume, mark)
         start = None if taken is None else taken.start
-        moves = problem.intercept and problem.centre is None and not isinstance(method, Information)
+        moves = problem.intercept and problem.centre is None and not isinstance(run.method, Information)
         run = replace(run, moves=moves, ask_moments=moves)
         if taken is not None:
             for reason in taken.found.passed_over:
                 warn(f"checkpoint passed over, {reason}")
-            w0 = taken.w0
-        elif w0 is not None and not isinstance(w0, np.ndarray | list | tuple):
-            start = _start(run, _start_method(w0), made_engine)
+            begin = taken.w0
+        elif begin is not None and not isinstance(begin, np.ndarray):
+            start = _start(run, begin, made_engine)
             if start.status not in ("max_rounds", "converged"):
-                return replace(start, start=start)
-            w0 = start.w
-        setup = replace(run.setup, w0=_start_model(w0, problem.n_coefficients))
-        run = replace(run, setup=setup, start_at_null=w0 is None)
+                return replace(start, start=start, trace=kept)
+            begin = start.w
+        setup = run.setup if begin is None else replace(run.setup, w0=begin)
+        run = replace(run, setup=setup, start_at_null=begin is None, trace=kept)
         keeper = None if checkpoints is None else Keeper(checkpoints, mark, run.setup.w0, start)
         if checkpoints is not None and taken is not None:
             keeper = taken.keeper(checkpoints, mark)
         if start is not None:  # it has asked
             run = moved_run(replace(run, ask_moments=False), start.centre)
         carried = None if taken is None else taken.carried
-        if trace is not None:
-            trace.begin(problem.n_workers, run.setup.regions.n_regions)
-            run = replace(run, trace=trace)
+        if kept is not None:
+            kept.begin(problem.n_workers, run.setup.regions.n_regions)
         if callbacks:
-            begin = {"w0": from_moved(run.setup.w0, problem.layout, run.problem.centre if moves else None).tolist()}
-            callbacks.begin(settings_of(run, made_engine) | begin, None if carried is None else carried["history"])
-        result = replace(go_through(run, made_engine, callbacks if callbacks else None, keeper, carried), start=start)
+            given = from_moved(run.setup.w0, problem.layout, run.problem.centre if moves else None)
+            callbacks.begin(
+                settings_of(run, made_engine) | {"w0": given.tolist()}, None if carried is None else carried["history"]
+            )
+        result = go_through(run, made_engine, callbacks if callbacks else None, keeper, carried)
+        result = replace(result, start=start, trace=kept)
     except BaseException:
         callbacks.end(None)
         raise
@@ -258,7 +261,25 @@ def _start(run: Run, method: AnyMethod, engine: Engine) -> Result:
     return go_through(run, engine, callback=None)
 
 
-def _start_method(w0: str | AnyMethod) -> AnyMethod:
+def _make_trace(trace: Trace | bool | None) -> Trace | None:
+    if trace is None or isinstance(trace, bool):
+        return Trace() if trace else None
+    if not isinstance(trace, Trace) or len(trace):
+        raise bad_argument("trace", trace, "True, or a new danl.Trace(), without the exchanges of another run")
+    return trace
+
+
+def _make_start(w0: Array | str | AnyMethod | None, d: int) -> Array | AnyMethod | None:
+    """The model to start from, or the method that makes it."""
+    if w0 is None:
+        return None
+    if isinstance(w0, np.ndarray | list | tuple):
+        w = np.array(w0, dtype=float)
+        if w.shape != (d,):
+            raise InputError(f"w0: must have shape ({d},), a number for every coefficient, got {w.shape}")
+        if not np.isfinite(w).all():
+            raise InputError(f"w0: must be finite, and w0[{int(np.flatnonzero(~np.isfinite(w))[0])}] is not")
+        return w
     method = make_method(w0)
     if getattr(method, "rounds", None) is None:
         raise InputError(
@@ -266,14 +287,3 @@ def _start_method(w0: str | AnyMethod) -> AnyMethod:
             "use 'fedavg:rounds=10', an array, or leave it out for zeros"
         )
     return method
-
-
-def _start_model(w0: Array | None, d: int) -> Array:
-    if w0 is None:
-        return np.zeros(d)
-    w = np.array(w0, dtype=float)
-    if w.shape != (d,):
-        raise InputError(f"w0: must have shape ({d},), a number for every coefficient, got {w.shape}")
-    if not np.isfinite(w).all():
-        raise InputError(f"w0: must be finite, and w0[{int(np.flatnonzero(~np.isfinite(w))[0])}] is not")
-    return w
