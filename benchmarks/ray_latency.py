@@ -1,7 +1,7 @@
 """What danl's Ray engine adds to Ray: a round of 10 workers and 123 coefficients against bare actors, in one run.
 
     bare    the model put into the object store, ten actors called with its reference, arrays of the same sizes back
-    danl    `exchange` of the engine: bytes of the wire both ways, checked at the border; a Hessian round adds up in
+    danl    `exchange` of the engine: bytes of the wire both ways, validated; a Hessian round adds up in
             the tree and ends with the sum at the driver, where the bare one ends with ten Hessians there
 
 Once for the transport alone: danl's workers have 4 rows each and the bare actors return what they have. Once with the
@@ -28,7 +28,7 @@ import danl
 from danl.engines import Ray
 from danl.objective.regions import Regions
 from danl.protocol.messages import Exchange, GradientTask, HessianTask, pack, packed_size
-from danl.protocol.validation import Border
+from danl.protocol.validation import ReplyRules
 
 WORKERS = 10
 BAR = 1.3
@@ -69,7 +69,7 @@ def measure(problem: danl.Problem, computes: bool, rounds: int) -> dict[str, dic
     import ray  # after the engine has set what Ray reads when it is imported
 
     engine.open(problem, regions=regions, policy=None, seed=0)
-    border = Border(regions, problem.penalties, False)
+    rules = ReplyRules(regions, problem.penalties, problem.layout.penalised, overflows=False)
     actor = ray.remote(Bare).options(num_cpus=0)
     bare = [actor.remote(d, local if computes else None) for local in problem.locals]
     w = np.zeros(d)
@@ -82,9 +82,9 @@ def measure(problem: danl.Problem, computes: bool, rounds: int) -> dict[str, dic
     def danl_round(kind):
         nonlocal number
         number += 1
-        exchange = Exchange("round", dict.fromkeys(range(WORKERS), kind(number, w)))
-        replies = border.admit(exchange, engine.exchange(exchange), problem.weights)
-        assert len(replies.received) == WORKERS, replies.failures
+        exchange = Exchange("round", kind(number, w), np.arange(WORKERS))
+        replies = rules.validate_replies(exchange, engine.exchange(exchange), problem.weights)
+        assert len(replies.workers) == WORKERS, replies.failures
 
     sides = {
         "gradient": {"bare": lambda: bare_round("gradient"), "danl": lambda: danl_round(GradientTask)},

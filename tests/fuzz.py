@@ -20,19 +20,20 @@ import numpy as np
 import danl
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
-from danl.protocol.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, Replies
-from danl.protocol.validation import Border
+from danl.protocol.messages import CurvatureTask, GradientTask, HessianTask, LossTask
+from danl.protocol.validation import ReplyRules
 from danl.protocol.wire import WireError, decode, encode, most_bytes
 from danl.run.checkpoint import UnreadableError, line_of, packed, rows_and_failures, unpacked
 from danl.storage.appended import Appended, LostError
 from danl.worker.worker import Worker
 from tests.problems import random_shards
+from tests.protocol.validated import validated
 
 D, Q = 7, 3
 
 
 def setting():
-    """Replies of an honest worker, the tasks they answer, and the border they are held against."""
+    """Replies of an honest worker, the tasks they answer, and the rules they are held against."""
     problem = Problem(random_shards(), alpha=0.1)
     regions = Regions.make(Q, D)
     worker = Worker(0, problem.locals[0], regions, None, 0)
@@ -40,8 +41,8 @@ def setting():
     tasks = [HessianTask(5, w), GradientTask(5, w, np.array([True, False, True])), LossTask(5, w)]
     tasks += [CurvatureTask(5, w, kind, rank=2, sketch=7) for kind in ("block", "lowrank", "diag")]
     tasks += [CurvatureTask(5, w, "lowrank", rank=2, sketch=7, dtype="float32")]
-    border = Border(regions, problem.penalties, problem.layout.penalised, overflows=False)
-    return border, [(task, encode(worker.answer(task))) for task in tasks], problem.weights
+    rules = ReplyRules(regions, problem.penalties, problem.layout.penalised, overflows=False)
+    return rules, [(task, encode(worker.answer(task))) for task in tasks], problem.weights
 
 
 def mutated(data: bytes, rng: np.random.Generator) -> bytes:
@@ -82,13 +83,13 @@ def altered(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def fuzz_replies(count: int, seed: int = 0) -> dict[str, int]:
-    """Mutated replies through the wire and the border."""
+    """Mutated replies through the wire and the validation."""
     rng, told = (
         np.random.default_rng(seed),
-        {"refused by the wire": 0, "refused by the border": 0, "dropped": 0, "passed": 0},
+        {"refused by the wire": 0, "refused by the rules": 0, "dropped": 0, "passed": 0},
     )
-    border, known, weights = setting()
-    before = border.penalties.tobytes()
+    rules, known, weights = setting()
+    before = rules.penalties.tobytes()
     for _ in range(count):
         task, data = known[int(rng.integers(len(known)))]
         try:
@@ -97,14 +98,13 @@ def fuzz_replies(count: int, seed: int = 0) -> dict[str, int]:
         except WireError:
             told["refused by the wire"] += 1
             continue
-        admitted = border.admit(Exchange("x", {0: task}), Replies({0: reply}), weights)
-        for passed in admitted.received.values():
-            for part in vars(passed).values():
-                assert not isinstance(part, np.ndarray) or part.dtype == bool or np.isfinite(part).all()
-        told["dropped"] += admitted.dropped
-        told["refused by the border"] += sum(failure.kind == "invalid" for failure in admitted.failures.values())
-        told["passed"] += len(admitted.received)
-    assert border.penalties.tobytes() == before
+        replies = validated(rules, task, {0: reply}, weights)
+        for part in (replies.losses, replies.gradients, replies.curvature_sum):
+            assert part is None or not len(replies.workers) or np.isfinite(part).all()
+        told["dropped"] += replies.dropped
+        told["refused by the rules"] += sum(failure.kind == "invalid" for failure in replies.failures.values())
+        told["passed"] += len(replies.workers)
+    assert rules.penalties.tobytes() == before
     assert sum(told.values()) == count
     return told
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import danl
 from danl.engines import Local
-from danl.protocol.messages import Failure, Replies
+from danl.protocol.messages import Failure
 from danl.run import loop
 
 
@@ -31,8 +31,8 @@ class Reordered(Local):
     """The local engine with the replies in another order."""
 
     def exchange(self, exchange, *, deadline=None):
-        replies = super().exchange(exchange, deadline=deadline)
-        return Replies(dict(sorted(replies.received.items(), key=lambda item: (item[0] * 7) % 5)), replies.failures)
+        messages, failures = self._one_by_one(exchange, deadline)
+        return self._form.stack(exchange, dict(sorted(messages.items(), key=lambda item: (item[0] * 7) % 5)), failures)
 
 
 class Absent(Local):
@@ -46,6 +46,4 @@ class Absent(Local):
         replies = super().exchange(exchange, deadline=deadline)
         gone = self.workers if self.count >= self.since else set()
         self.count += 1
-        received = {i: reply for i, reply in replies.received.items() if i not in gone}
-        failures = {i: Failure(i, "died", "left") for i in exchange.tasks if i in gone}
-        return Replies(received, failures)
+        return replies.without({i: Failure(i, "died", "left") for i in exchange.workers.tolist() if i in gone})

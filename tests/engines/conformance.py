@@ -9,7 +9,7 @@ import numpy as np
 
 import danl
 from danl.objective.regions import Regions
-from danl.protocol.messages import Exchange, GradientTask, LossReply, LossTask
+from danl.protocol.messages import Exchange, GradientTask, LossTask
 from tests.problems import random_problem
 
 METHODS = ("danl", "danl-masked", "newton", "gd", "fedavg", "danl-paper:batch_size=4,hessian_batch=5")
@@ -64,14 +64,12 @@ def answers_the_task_it_was_given(make):
     engine = open_engine(make(), problem)
     try:
         w = np.zeros(problem.n_features)
-        replies = engine.exchange(Exchange("loss", {0: LossTask(7, w), 3: LossTask(7, w)}))
-        assert set(replies.received) == {0, 3}
-        assert not replies.failures
-        for worker, reply in replies.received.items():
-            assert isinstance(reply, LossReply)
-            assert (reply.worker, reply.exchange) == (worker, 7)
-            assert abs(reply.loss - problem.locals[worker].value(w)) < 1e-14
-        assert engine.exchange(Exchange("loss", {})).received == {}
+        replies = engine.exchange(Exchange("loss", LossTask(7, w), np.array([0, 3])))
+        assert replies.workers.tolist() == [0, 3]
+        assert (replies.failures, replies.gradients, replies.dropped) == ({}, None, 0)
+        for worker, loss in zip(replies.workers, replies.losses, strict=True):
+            assert abs(loss - problem.locals[worker].value(w)) < 1e-14
+        assert engine.exchange(Exchange("loss", LossTask(8, w), np.zeros(0, dtype=int))).workers.tolist() == []
     finally:
         engine.close()
 
@@ -82,8 +80,10 @@ def answers_twice_alike(make):
     engine = open_engine(make(), problem)
     try:
         task = GradientTask(3, np.ones(problem.n_features), np.array([True, False, True]), batch_size=3)
-        first, second = (engine.exchange(Exchange("gradient", {1: task})).received[1] for _ in range(2))
-        assert first.fragment.tobytes() == second.fragment.tobytes()
+        exchange = Exchange("gradient", task, np.array([1]))
+        first, second = (engine.exchange(exchange).gradients for _ in range(2))
+        assert first.any()
+        assert first.tobytes() == second.tobytes()
     finally:
         engine.close()
 

@@ -164,6 +164,6 @@ class Adding:
     """Hessians added up here."""
 
     def add_up(self, leaves, d, weights):
-        from danl.protocol.messages import HessianSum
+        from danl.protocol.replies import HessianSum
 
         return HessianSum(sum(weight * leaves[who].hessian.value for who, weight in weights.items()))

@@ -71,8 +71,8 @@ def test_weights(a1a):
 def test_the_loss(problem, engine):
     opened(problem, engine)
     task = LossTask(0, np.zeros(problem.n_features))
-    replies = engine.exchange(Exchange("loss", dict.fromkeys(range(6), task)))
-    assert [reply.loss for reply in replies.received.values()] == [local.value(task.w) for local in problem.locals]
+    replies = engine.exchange(Exchange("loss", task, np.arange(6)))
+    assert replies.losses.tolist() == [local.value(task.w) for local in problem.locals]
 
 
 def test_a_large_model_is_put_once():
@@ -87,9 +87,9 @@ def test_a_large_model_is_put_once():
 def test_the_driver_holds_no_workers_hessian(problem, engine):
     opened(problem, engine)
     task = HessianTask(0, np.zeros(problem.n_features))
-    replies = engine.exchange(Exchange("hessian", dict.fromkeys(range(6), task)))
-    assert sorted(replies.received) == list(range(6))
-    assert all(reply.packed_hessian is None for reply in replies.received.values())
+    replies = engine.exchange(Exchange("hessian", task, np.arange(6)))
+    assert replies.workers.tolist() == list(range(6))
+    assert replies.curvatures == {}
     some = {2: 0.25, 5: 0.75}
     total = replies.add_up(some)
     expected = sum(share * problem.locals[who].hessian(task.w) for who, share in some.items())

@@ -55,7 +55,7 @@ def opened(problem, engine, policy=None, regions=3):
 
 def gradients(number, problem, who=None):
     task = GradientTask(number, np.zeros(problem.n_features))
-    return Exchange("gradient", dict.fromkeys(range(problem.n_workers) if who is None else who, task))
+    return Exchange("gradient", task, np.arange(problem.n_workers) if who is None else np.array(who))
 
 
 def actors_of(engine):

@@ -1,6 +1,5 @@
-"""Workers of one process answered together tell what each would tell by itself, to 1e-12."""
+"""Workers of one process evaluated together send what each would send by itself, to 1e-12."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,8 +11,7 @@ from danl.engines import Local
 from danl.objective import kernels
 from danl.objective.kernels import Sandwich, Segments, blocked, scipy_sandwich
 from danl.objective.regions import Regions
-from danl.protocol.batches import Stacked, Tasks
-from danl.protocol.messages import GradientReply, GradientTask, HessianTask, LossTask, Replies, unpack
+from danl.protocol.messages import Exchange, GradientTask, HessianTask, LossTask, unpack
 from danl.server.memory import Memory
 
 pytestmark = pytest.mark.slow
@@ -72,30 +70,43 @@ def test_every_reply_is_the_same(loss, dense, intercept, weighted):
     masks[0], masks[1] = True, False
     everyone, some = np.arange(5), np.array([0, 2, 4])
     questions = [
-        Tasks(LossTask(3, w), everyone),
-        Tasks(HessianTask(3, w), everyone),
-        Tasks(HessianTask(3, w, hessian_batch=10), everyone),
-        Tasks(GradientTask(3, w), some),
-        Tasks(GradientTask(3, w, round=2), everyone, masks, LossTask(3, w)),
-        Tasks(GradientTask(3, w, round=2, submodel="pruned"), some, masks[some]),
+        Exchange("x", LossTask(3, w), everyone),
+        Exchange("x", HessianTask(3, w), everyone),
+        Exchange("x", HessianTask(3, w, hessian_batch=10), everyone),
+        Exchange("x", GradientTask(3, w), some),
+        Exchange("x", GradientTask(3, w, round=2), everyone, masks, LossTask(3, w)),
+        Exchange("x", GradientTask(3, w, round=2, submodel="pruned"), some, masks[some]),
     ]
-    for tasks in questions:
-        exchange = danl.protocol.messages.Exchange("x", tasks)
+    for exchange in questions:
         together = opened(made, batched=True).exchange(exchange)
         alone = opened(made, batched=False).exchange(exchange)
-        assert isinstance(together.received, Stacked)
-        assert not isinstance(alone.received, Stacked)
-        assert list(together.received) == list(alone.received)
-        for worker, reply in alone.received.items():
-            other = together.received[worker]
-            assert type(other) is type(reply)
-            for name, value in vars(reply).items():
-                close(value, getattr(other, name)) if not isinstance(value, type(None)) else None
-        if isinstance(tasks.task, HessianTask):
-            shares = {worker: 0.1 + worker for worker in tasks}
-            expected = sum(share * alone.received[worker].packed_hessian for worker, share in shares.items())
+        same_replies(together, alone, made.layout.regions(3))
+        if isinstance(exchange.task, HessianTask):
+            assert together.curvatures == {}
+            shares = {worker: 0.1 + worker for worker in exchange.workers.tolist()}
+            expected = sum(share * alone.curvatures[worker] for worker, share in shares.items())
             d = made.n_coefficients
             close(unpack(together.add_up(shares).packed, d), unpack(expected, d))
+
+
+def same_replies(one, other, regions):
+    """The same workers, losses and masks; the same gradients where they count."""
+    np.testing.assert_array_equal(one.workers, other.workers)
+    close(one.losses, other.losses)
+    assert (one.masks is None) == (other.masks is None)
+    if one.masks is not None:
+        np.testing.assert_array_equal(one.masks, other.masks)
+    assert (one.gradients is None) == (other.gradients is None)
+    if one.gradients is not None:
+        assert set(other.senders) <= set(one.senders)  # a row of a worker without a region does not count
+        counted = regions.expand(one.trained(5, regions.n_regions))
+        close(*(np.where(counted, by_worker(each), 0.0) for each in (one, other)))
+
+
+def by_worker(replies):
+    rows = np.zeros((5, replies.gradients.shape[1]))
+    rows[replies.senders] = replies.gradients
+    return rows
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -147,17 +158,6 @@ def test_a_loss_of_ones_own_and_mixed_shards_are_asked_one_by_one():
     assert danl.solve(mixed).status == "converged"
 
 
-def test_a_reply_taken_out_of_the_stack_is_whole():
-    """An engine of one's own may take the replies of Local apart."""
-    made = problem("logistic")
-    engine = opened(made, batched=True)
-    tasks = Tasks(HessianTask(0, np.zeros(7)), np.arange(5))
-    replies = engine.exchange(danl.protocol.messages.Exchange("hessian", tasks))
-    taken = Replies(dict(replies.received))
-    assert all(reply.packed_hessian.shape == (28,) for reply in taken.received.values())
-    assert replace(taken, add_up=None).add_up is None
-
-
 def test_a_model_changed_in_place_has_new_margins():
     made = problem("logistic")
     w = np.zeros(7)
@@ -189,13 +189,13 @@ def test_segment_sums_do_not_gather_rounding():
     np.testing.assert_allclose(Segments(bounds).sums(values), np.array(exact, dtype=float), rtol=2e-15)
 
 
-def test_regions_of_a_stack_are_those_of_the_engine():
+def test_regions_of_the_replies_are_those_of_the_engine():
     made = problem("logistic")
     masks = np.array([[True, False, True]] * 5)
-    tasks = Tasks(GradientTask(0, np.ones(7)), np.arange(5), masks)
-    reply = opened(made, batched=True).exchange(danl.protocol.messages.Exchange("gradient", tasks)).received[2]
+    exchange = Exchange("gradient", GradientTask(0, np.ones(7)), np.arange(5), masks)
+    gradients = opened(made, batched=True).exchange(exchange).gradients
     kept = Regions.make(3, 7).coordinates(masks[0])
-    close(reply.fragment, made.locals[2].value_and_gradient(np.ones(7))[1][kept])
+    close(gradients[2, kept], made.locals[2].value_and_gradient(np.ones(7))[1][kept])
 
 
 @pytest.fixture(params=[None, 1.0, -0.5], ids=["values", "ones", "one value"])
@@ -299,7 +299,7 @@ def test_runs_where_a_few_of_many_come_back(method, policy, many, monkeypatch):
     )
     monkeypatch.setattr(kernels, "MANY_NUMBERS", many)
     few = danl.solve(made, engine=Local(), **arguments)
-    if policy.startswith("random") and many:  # masks that the workers draw: all of them are asked
+    if many:  # a memory as small as this is written anew
         assert touched == []
     else:
         assert len(touched) > (20 if few.status == "max_rounds" else 1)
@@ -313,51 +313,12 @@ def test_runs_where_a_few_of_many_come_back(method, policy, many, monkeypatch):
             ]
 
 
-def test_a_stack_in_another_order_is_looked_at_one_by_one(monkeypatch):
-    """Nobody gets another's gradient."""
-    monkeypatch.setattr(kernels, "MANY_NUMBERS", 0)
-    seen = []
-
-    class Shuffled(Local):
-        def exchange(self, exchange, **options):
-            replies = super().exchange(exchange, **options)
-            told = replies.received
-            if not isinstance(told, Stacked) or told.holders is None:
-                return replies
-            seen.append(len(told))
-            back = slice(None, None, -1)
-            workers, numbers, masks = told.workers[back], told.numbers[back], told.masks[back]
-            shuffled = Stacked(
-                told.kind, told.exchange, workers, told.losses[back], numbers, masks, told.regions, holders=workers
-            )
-            shuffled.__class__ = ByPlace
-            return replace(replies, received=shuffled)
-
-    class ByPlace(Stacked):
-        def __getitem__(self, worker):
-            row = self.workers.tolist().index(worker)
-            mask = self.masks[row]
-            fragment = self.numbers[row][self.regions.coordinates(mask)]
-            return GradientReply(worker, self.exchange, mask, fragment, float(self.losses[row]))
-
-    made = problem("logistic", sizes=(2, 1, 9, 4) * 10)
-    arguments = {"method": "danl-masked", "policy": "coverage:psi=2", "regions": 3, "max_rounds": 20}
-    runs = [danl.solve(made, engine=engine, **arguments) for engine in (Local(), Shuffled())]
-    assert max(seen) > 1
-    np.testing.assert_allclose(runs[0].w, runs[1].w, rtol=1e-12, atol=1e-13)
-    assert runs[1].failures == ()
-
-
 def test_pruned_models_beside_whole_ones_are_left_to_the_workers():
     """The losses of idle workers are of the whole model, not of what their masks leave of it."""
     made, w = problem("logistic"), np.random.default_rng(1).standard_normal(7)
     masks = np.array([[True, False, True]] * 4 + [[False] * 3])
     task = GradientTask(3, w, round=2, submodel="pruned")
-    tasks = Tasks(task, np.arange(5), masks, LossTask(3, w))
-    exchange = danl.protocol.messages.Exchange("x", tasks)
-    together, alone = (opened(made, batched=batched).exchange(exchange).received for batched in (True, False))
-    for worker, reply in alone.items():
-        close(together[worker].loss, reply.loss)
-        if worker < 4:
-            close(together[worker].fragment, reply.fragment)
-    close(together[4].loss, made.locals[4].value_and_gradient(w)[0])
+    exchange = Exchange("x", task, np.arange(5), masks, LossTask(3, w))
+    together, alone = (opened(made, batched=batched).exchange(exchange) for batched in (True, False))
+    same_replies(together, alone, made.layout.regions(3))
+    close(together.losses[4], made.locals[4].value_and_gradient(w)[0])

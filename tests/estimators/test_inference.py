@@ -286,13 +286,11 @@ def test_a_worker_that_refuses_is_not_asked_fifty_times():
         asked = 0
 
         def exchange(self, exchange, *, deadline=None):
-            from danl.protocol.messages import Failure, Replies
+            from danl.protocol.messages import Failure
 
             Refusing.asked += 1
             replies = super().exchange(exchange, deadline=deadline)
-            received = {who: reply for who, reply in replies.received.items() if who != 1}
-            failures = {1: Failure(1, "refused", "not today")} if 1 in exchange.tasks else {}
-            return Replies(received, failures)
+            return replies.without({1: Failure(1, "refused", "not today")} if 1 in exchange.workers else {})
 
     X, y = linear("binary")
     model = DANLClassifier(workers=4).fit(X, y)

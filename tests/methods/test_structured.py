@@ -264,7 +264,7 @@ class Listening(Local):
     """The local engine, with the curvature tasks it was given."""
 
     def exchange(self, exchange, *, deadline=None):
-        self.tasks = [*getattr(self, "tasks", []), *exchange.tasks.values()]
+        self.tasks = [*getattr(self, "tasks", []), *exchange.tasks().values()]
         return super().exchange(exchange, deadline=deadline)
 
 

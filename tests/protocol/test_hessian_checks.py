@@ -1,4 +1,4 @@
-"""The border and parts of Hessians: honest ones pass, whatever breaks a rule is named."""
+"""Parts of Hessians: honest ones pass, whatever breaks a rule is named."""
 
 from dataclasses import replace
 
@@ -12,11 +12,12 @@ from danl.engines import Local
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
 from danl.protocol.hessian_form import Structure
-from danl.protocol.messages import CurvatureReply, CurvatureTask, Exchange, Replies
-from danl.protocol.validation import Border, Guards
+from danl.protocol.messages import CurvatureTask
+from danl.protocol.validation import Guards, ReplyRules
 from danl.protocol.wire import decode, encode, most_bytes
 from danl.worker.worker import Worker
 from tests.problems import TARGETS, random_shards
+from tests.protocol.validated import fault, validated
 from tests.server.test_partial_curvature import multinomial
 
 REGIONS = Regions.make([3, 2, 2], 7)
@@ -27,10 +28,10 @@ def setting(kind, dtype="float64", loss="logistic", w=W, alpha=0.1, intercept=Fa
     problem = Problem(random_shards(seed, targets=TARGETS[loss]), loss=loss, alpha=alpha, intercept=intercept)
     d = problem.n_coefficients
     regions = REGIONS if d == 7 else Regions.make(3, d)
-    border = Border(regions, problem.penalties, problem.layout.penalised, overflows=loss == "poisson")
+    rules = ReplyRules(regions, problem.penalties, problem.layout.penalised, overflows=loss == "poisson")
     structure = Structure.parse(kind)
     task = CurvatureTask(5, np.resize(w, d), structure.kind, structure.rank, sketch=3, dtype=dtype)
-    return border, task, Worker(0, problem.locals[0], regions, None, 0).answer(task)
+    return rules, task, Worker(0, problem.locals[0], regions, None, 0).answer(task)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -45,10 +46,10 @@ def setting(kind, dtype="float64", loss="logistic", w=W, alpha=0.1, intercept=Fa
 )
 def test_honest_parts_pass(kind, dtype, seed, loss, scale, alpha, intercept):
     w = scale / (30 if loss == "poisson" else 1) * np.random.default_rng(seed).normal(size=8)
-    border, task, reply = setting(kind, dtype, loss, w, alpha, intercept, seed)
-    assert border.fault(0, task, reply) is None
-    longest = most_bytes(border.n_features, 3)
-    assert border.fault(0, task, decode(encode(reply), most_bytes=longest)) is None
+    rules, task, reply = setting(kind, dtype, loss, w, alpha, intercept, seed)
+    assert fault(rules, 0, task, reply) is None
+    longest = most_bytes(rules.regions.n_features, 3)
+    assert fault(rules, 0, task, decode(encode(reply), most_bytes=longest)) is None
 
 
 @pytest.mark.parametrize("kind", ["full", "block", "lowrank:3", "diag"])
@@ -57,9 +58,9 @@ def test_honest_parts_of_several_classes_pass(kind, intercept):
     problem = multinomial(intercept=intercept, as_sparse=True)
     d = problem.n_coefficients
     regions, structure = Regions.make(4, d), Structure.parse(kind)
-    border = Border(regions, problem.penalties, problem.layout.penalised, overflows=False)
+    rules = ReplyRules(regions, problem.penalties, problem.layout.penalised, overflows=False)
     task = CurvatureTask(0, np.ones(d), structure.kind, structure.rank)
-    assert border.fault(0, task, Worker(0, problem.locals[0], regions, None, 0).answer(task)) is None
+    assert fault(rules, 0, task, Worker(0, problem.locals[0], regions, None, 0).answer(task)) is None
 
 
 def lower(place):
@@ -94,38 +95,37 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_breaks_a_rule_is_named(name):
-    kind, change, fault = FAULTS[name]
-    border, task, reply = setting(kind)
-    assert fault in border.fault(0, task, replace(reply, numbers=change(reply.numbers)))
+    kind, change, expected = FAULTS[name]
+    rules, task, reply = setting(kind)
+    assert expected in fault(rules, 0, task, replace(reply, numbers=change(reply.numbers)))
 
 
 def test_float32_only_where_it_was_asked_for():
-    border, task, reply = setting("diag", "float32")
-    assert border.fault(0, task, reply) is None
+    rules, task, reply = setting("diag", "float32")
+    assert fault(rules, 0, task, reply) is None
     wide = replace(reply, numbers=reply.numbers.astype(np.float64))
-    assert border.fault(0, task, wide) == "its curvature is float64, not an array of float32"
+    assert fault(rules, 0, task, wide) == "its curvature is float64, not an array of float32"
 
 
 def test_the_gradient_and_the_loss_are_looked_at_as_ever():
-    border, task, reply = setting("diag")
-    assert border.fault(0, task, replace(reply, gradient=np.ones(6))) == "its gradient has shape (6,), not (7,)"
-    assert border.fault(0, task, replace(reply, loss=np.nan)) == "its loss is nan"
-    assert border.fault(0, task, replace(reply, exchange=4)) == "answered in the name of exchange '4'"
-    assert "where CurvatureReply was asked for" in border.fault(0, task, object())
+    rules, task, reply = setting("diag")
+    assert fault(rules, 0, task, replace(reply, gradient=np.ones(6))) == "its gradient has shape (6,), not (7,)"
+    assert fault(rules, 0, task, replace(reply, loss=np.nan)) == "its loss is nan"
+    assert fault(rules, 0, task, replace(reply, exchange=4)) == "answered in the name of exchange '4'"
+    assert "where CurvatureReply was asked for" in fault(rules, 0, task, object())
 
 
 def test_a_model_that_blew_up_is_held_against_nobody():
     for kind in ("block", "lowrank:3", "diag"):
-        border, task, reply = setting(kind, loss="poisson", w=np.full(7, 1e200))
-        assert border.fault(0, task, reply) is None
+        rules, task, reply = setting(kind, loss="poisson", w=np.full(7, 1e200))
+        assert fault(rules, 0, task, reply) is None
 
 
 def test_a_gradient_far_above_the_others_is_clipped():
-    border, task, reply = setting("diag")
+    rules, task, reply = setting("diag")
     replies = {i: replace(reply, worker=i, gradient=np.ones(7) * (1.0 if i else 1e6)) for i in range(4)}
-    guarded = replace(border, guards=Guards(clip=3.0))
-    admitted = guarded.admit(Exchange("x", dict.fromkeys(range(4), task)), Replies(replies), np.full(4, 0.25))
-    np.testing.assert_allclose(admitted.received[0].gradient, 3.0)
+    guarded = replace(rules, guards=Guards(clip=3.0))
+    np.testing.assert_allclose(validated(guarded, task, replies).gradients[0], 3.0)
 
 
 class Liar(Local):
@@ -133,10 +133,9 @@ class Liar(Local):
 
     def exchange(self, exchange, *, deadline=None):
         replies = super().exchange(exchange, deadline=deadline)
-        reply = replies.received.get(2)
-        if not isinstance(reply, CurvatureReply):
+        if 2 not in replies.curvatures:
             return replies
-        return replace(replies, received={**replies.received, 2: replace(reply, numbers=-reply.numbers)})
+        return replace(replies, curvatures={**replies.curvatures, 2: -replies.curvatures[2]})
 
 
 @pytest.mark.parametrize("curvature", ["block", "lowrank:3", "diag"])

@@ -1,4 +1,4 @@
-"""The border: what breaks a rule is kept out, its worker is named, and the run ends where the others lead."""
+"""What breaks a rule is kept out, its worker is named, and the run ends where the others lead."""
 
 from dataclasses import replace
 
@@ -14,7 +14,6 @@ from danl.errors import InputError
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
 from danl.protocol.messages import (
-    Exchange,
     GradientReply,
     GradientTask,
     HessianReply,
@@ -22,12 +21,12 @@ from danl.protocol.messages import (
     LossReply,
     LossTask,
     ModelReply,
-    Replies,
     SmoothnessReply,
     SmoothnessTask,
 )
-from danl.protocol.validation import Border, Guards
+from danl.protocol.validation import Guards, ReplyRules
 from tests.problems import random_problem, random_shards
+from tests.protocol.validated import fault, validated
 
 SIZES = (9, 14, 5, 12, 11)
 BAD = 2
@@ -38,24 +37,29 @@ def problem_of(*, without=None, loss="logistic", targets="binary"):
     return Problem(shards, loss=loss, alpha=0.1)
 
 
-class Corrupted(Local):
-    """The local engine with one worker whose replies are changed from some exchange on."""
+class Messages(Local):
+    """The local engine with messages that are changed before they are stacked."""
+
+    def __init__(self):
+        super().__init__(batched=False)
+
+    def _one_by_one(self, exchange, deadline):
+        messages, failures = super()._one_by_one(exchange, deadline)
+        return self.changed(exchange.task.exchange, messages), failures
+
+
+class Corrupted(Messages):
+    """One worker's replies are changed from some exchange on."""
 
     def __init__(self, change, first=0):
         super().__init__()
         self.change, self.first, self.asked = change, first, []
 
-    def exchange(self, exchange, *, deadline=None):
-        replies = super().exchange(exchange, deadline=deadline)
-        number = next(iter(exchange.tasks.values())).exchange
-        if BAD not in exchange.tasks:
-            return replies
+    def changed(self, number, messages):
+        if BAD not in messages:
+            return messages
         self.asked.append(number)
-        if number < self.first:
-            return replies
-        changed = self.change(replies.received[BAD])
-        received = {worker: reply for worker, reply in replies.received.items() if worker != BAD}
-        return replace(replies, received=received if changed is None else received | {BAD: changed})
+        return messages if number < self.first else messages | {BAD: self.change(messages[BAD])}
 
 
 def vector(reply):
@@ -173,11 +177,9 @@ def test_a_worker_that_was_late_once_is_taken_in_again():
 
 
 def test_replies_nobody_asked_for_are_dropped():
-    class Eager(Local):
-        def exchange(self, exchange, *, deadline=None):
-            replies = super().exchange(exchange, deadline=deadline)
-            number = next(iter(exchange.tasks.values())).exchange
-            return replace(replies, received={**replies.received, 17: LossReply(17, number, 0.0)})
+    class Eager(Messages):
+        def changed(self, number, messages):
+            return messages | {17: LossReply(17, number, 0.0)}
 
     result = settle(problem_of(), engine=Eager())
     assert result.status == "converged"
@@ -198,10 +200,9 @@ def test_another_mask_than_the_one_planned():
 
 
 def test_most_workers_broken_is_a_lost_quorum_and_no_crash():
-    class Broken(Local):
-        def exchange(self, exchange, *, deadline=None):
-            replies = super().exchange(exchange, deadline=deadline)
-            return Replies({w: replace(r, loss=np.nan) if w else r for w, r in replies.received.items()})
+    class Broken(Messages):
+        def changed(self, number, messages):
+            return {w: replace(r, loss=np.nan) if w else r for w, r in messages.items()}
 
     assert settle(problem_of(), engine=Broken()).status == "quorum_lost"
 
@@ -213,7 +214,7 @@ def test_a_loss_that_overflows_is_no_fault():
     class Heard(Local):
         def exchange(self, exchange, *, deadline=None):
             replies = super().exchange(exchange, deadline=deadline)
-            losses.extend(getattr(reply, "loss", 0.0) for reply in replies.received.values())
+            losses.extend(replies.losses)
             return replies
 
     counts = [np.array([1.0, 2.0, 3.0, k]) for k in range(4)]
@@ -228,8 +229,8 @@ def test_a_loss_that_overflows_is_no_fault():
 # Rules, one by one.
 
 
-def border(**options):
-    return Border(Regions.make(2, 4), np.full(3, 0.1), np.ones(4, dtype=bool), overflows=False, **options)
+def rules(**options):
+    return ReplyRules(Regions.make(2, 4), np.full(3, 0.1), np.ones(4, dtype=bool), overflows=False, **options)
 
 
 TASKS = {
@@ -254,31 +255,31 @@ def good(task):
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: type(task).__name__)
 def test_a_good_reply_passes(task):
-    assert border().fault(0, task, good(task)) is None
+    assert fault(rules(), 0, task, good(task)) is None
 
 
 def test_a_chosen_mask_must_be_a_mask():
     task = GradientTask(5, np.zeros(4), choose=True, round=1)
     reply = GradientReply(0, 5, np.array([True, True]), np.ones(4), 0.3)
-    assert border().fault(0, task, reply) is None
+    assert fault(rules(), 0, task, reply) is None
     for mask in (None, np.array([1, 1]), np.array([True]), "both"):
-        assert "its mask is not 2 booleans" in border().fault(0, task, replace(reply, mask=mask))
+        assert "its mask is not 2 booleans" in fault(rules(), 0, task, replace(reply, mask=mask))
 
 
 def test_models_and_constants():
     from danl.protocol.messages import LocalStepsTask
 
     task = LocalStepsTask(5, np.zeros(4), 3, 0.1)
-    assert border().fault(0, task, ModelReply(0, 5, np.ones(4), 0.3)) is None
-    assert "its model is not finite" in border().fault(0, task, ModelReply(0, 5, np.full(4, np.nan), 0.3))
+    assert fault(rules(), 0, task, ModelReply(0, 5, np.ones(4), 0.3)) is None
+    assert "its model is not finite" in fault(rules(), 0, task, ModelReply(0, 5, np.full(4, np.nan), 0.3))
     for constant in (0.0, -1.0, np.nan, "large", None):
-        assert "its smoothness is" in border().fault(0, SmoothnessTask(5), SmoothnessReply(0, 5, constant, np.ones(4)))
+        assert "its smoothness is" in fault(rules(), 0, SmoothnessTask(5), SmoothnessReply(0, 5, constant, np.ones(4)))
 
 
 def test_a_model_that_blew_up_is_not_held_against_the_workers():
     task = replace(TASKS[HessianTask], w=np.full(4, 1e200))
     reply = HessianReply(0, 5, np.full(4, np.nan), np.full(10, np.nan), np.nan)
-    assert border().fault(0, task, reply) is None
+    assert fault(rules(), 0, task, reply) is None
 
 
 class Plain:
@@ -309,12 +310,12 @@ def test_a_mutated_reply_is_faulted_or_as_good_as_any(kind, data):
     reply = good(task)
     for name in data.draw(st.lists(st.sampled_from(list(vars(reply))), min_size=1, max_size=3)):
         reply = replace(reply, **{name: data.draw(values)})
-    admitted = border().admit(Exchange("x", {0: task}), Replies({0: reply}), np.full(3, 1 / 3))
-    for passed in admitted.received.values():
-        for part in vars(passed).values():
-            if isinstance(part, np.ndarray) and part.dtype == np.float64:
-                assert np.isfinite(part).all()
-    assert len(admitted.received) + len(admitted.failures) == 1
+    replies = validated(rules(), task, {0: reply})
+    if len(replies.workers):
+        sent = [replies.gradients, replies.curvature_sum, *replies.values.values()]
+        assert isinstance(task, SmoothnessTask) or np.isfinite(replies.losses).all()
+        assert all(np.isfinite(part).all() for part in sent if part is not None)
+    assert len(replies.workers) + len(replies.failures) == 1
 
 
 # Guards.
@@ -325,16 +326,16 @@ def scaled_by(share):
 
 
 def test_a_gradient_far_above_the_median_is_clipped():
-    tasks = {i: replace(TASKS[GradientTask]) for i in range(5)}
-    replies = {i: replace(good(tasks[i]), worker=i) for i in range(5)}
-    replies[3] = replace(replies[3], fragment=np.full(2, 100.0))
-    whole = Border(
+    task = TASKS[GradientTask]
+    messages = {i: replace(good(task), worker=i) for i in range(5)}
+    messages[3] = replace(messages[3], fragment=np.full(2, 100.0))
+    clipping = ReplyRules(
         Regions.make(2, 4), np.full(5, 0.1), np.ones(4, dtype=bool), overflows=False, guards=Guards(clip=4.0)
     )
-    admitted = whole.admit(Exchange("gradient", tasks), Replies(replies), np.full(5, 0.2))
-    np.testing.assert_allclose(admitted.received[3].fragment, 4.0)
+    replies = validated(clipping, task, messages)
+    np.testing.assert_allclose(replies.gradients[3, :2], 4.0)
     for other in (0, 1, 2, 4):
-        np.testing.assert_array_equal(admitted.received[other].fragment, np.ones(2))
+        np.testing.assert_array_equal(replies.gradients[other, :2], np.ones(2))
 
 
 def test_clipping_limits_what_one_worker_can_do():
@@ -359,5 +360,5 @@ def test_infinite_losses_of_a_minority_can_be_dropped():
     assert "its loss is infinite and most others' is not" in result.notes[0]
 
 
-def test_the_default_problem_passes_the_border_untouched():
+def test_the_replies_of_the_default_problem_pass():
     assert not danl.solve(random_problem(), method="danl-masked", max_rounds=5).failures

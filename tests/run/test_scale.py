@@ -6,9 +6,8 @@ import pytest
 import danl
 from danl.engines import Local
 from danl.errors import InputError
-from danl.protocol.messages import Exchange, HessianTask
+from danl.protocol.messages import Exchange, HessianTask, pack
 from danl.run.scale import Network, Scale
-from danl.server.aggregation import hessian_sum
 
 
 def problem_of(n_workers, d, rows_each, seed=0):
@@ -77,9 +76,11 @@ def test_ten_thousand_workers_in_process_and_their_sums_in_a_tree():
     task = HessianTask(0, np.zeros(8))
     engine = Local()
     engine.open(problem, regions=danl.Regions.make(1, 8), policy=None, seed=0)
-    replies = engine.exchange(Exchange("hessian", dict.fromkeys(range(10_000), task)))
-    flat = hessian_sum(replies, problem.weights, 8)
-    level = [problem.weights[w] * replies.received[w].packed_hessian for w in range(10_000)]
+    replies = engine.exchange(Exchange("hessian", task, np.arange(10_000)))
+    flat = pack(replies.add_up(dict(enumerate(problem.weights))).packed)
+    level = [
+        weight * pack(local.hessian(task.w)) for weight, local in zip(problem.weights, problem.locals, strict=True)
+    ]
     taken, levels = 0, 0
     while len(level) > 1:
         groups = [level[i : i + scale.fan_in] for i in range(0, len(level), scale.fan_in)]

@@ -163,12 +163,12 @@ def test_a_worker_that_raises_is_a_typed_failure(monkeypatch):
     problem = random_problem()
     broken = problem.locals[3]
     monkeypatch.setattr(type(broken), "value", lambda self, w: 1 / 0)
-    engine = Local()
+    engine = Local(batched=False)
     engine.open(problem, regions=danl.Regions.make(2, 7), policy=None, seed=0)
     from danl.protocol.messages import Exchange, LossTask
 
-    replies = engine.exchange(Exchange("loss", {3: LossTask(0, np.zeros(7))}))
-    assert replies.received == {}
+    replies = engine.exchange(Exchange("loss", LossTask(0, np.zeros(7)), np.array([3])))
+    assert replies.workers.tolist() == []
     assert replies.failures[3].kind == "error"
     assert replies.failures[3].detail == "ZeroDivisionError: division by zero"
 
@@ -178,7 +178,7 @@ def test_a_deadline_that_has_passed_is_a_timeout():
     engine.open(problem, regions=danl.Regions.make(2, 7), policy=None, seed=0)
     from danl.protocol.messages import Exchange, LossTask
 
-    replies = engine.exchange(Exchange("loss", dict.fromkeys(range(4), LossTask(0, np.zeros(7)))), deadline=-1.0)
+    replies = engine.exchange(Exchange("loss", LossTask(0, np.zeros(7)), np.arange(4)), deadline=-1.0)
     assert [failure.kind for failure in replies.failures.values()] == ["timeout"] * 4
 
 

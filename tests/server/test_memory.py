@@ -7,10 +7,23 @@ from hypothesis import strategies as st
 
 from danl.objective import kernels
 from danl.objective.regions import Regions
-from danl.protocol.batches import Stacked
-from danl.protocol.messages import GradientReply
+from danl.protocol.replies import Replies
 from danl.server.memory import UPDATES, Memory
 from tests.problems import random_problem
+
+
+def replies_of(who, gradients, masks):
+    return Replies(who, np.zeros(len(who)), gradients, masks=masks)
+
+
+def plainly(memory, replies, w, t, regions):
+    """The memory with these replies, array by array."""
+    fragments, stamps = memory.fragments.copy(), memory.stamps.copy()
+    for worker, gradient, mask in zip(replies.workers, replies.gradients, replies.masks, strict=True):
+        fragments[worker, regions.coordinates(mask)] = gradient[regions.coordinates(mask)]
+        stamps[worker, mask] = t
+    models = {stamp: w if stamp == t else memory.models[stamp] for stamp in np.unique(stamps).tolist()}
+    return Memory(fragments, stamps, models)
 
 
 class NaiveServer:
@@ -47,12 +60,11 @@ def test_corrected_equals_the_definition_over_random_schedules(seed, n_workers, 
         w = w + rng.normal(size=d) * 0.1
         masks = rng.random((n_workers, n_regions)) < keep
         gradients = rng.normal(size=(n_workers, d))
-        replies = {}
-        for i in np.flatnonzero(masks.any(axis=1)):
-            replies[int(i)] = GradientReply(int(i), t, masks[i], gradients[i][regions.coordinates(masks[i])], 0.0)
+        who = np.flatnonzero(masks.any(axis=1))
+        for i in who:
             for q in np.flatnonzero(masks[i]):
                 naive.take(i, q, gradients[i], w)
-        memory = memory.refreshed(replies, w, t, regions)
+        memory = memory.refreshed(replies_of(who, gradients[who], masks[who]), w, t, regions)
         expected = sum(weights[i] * naive.estimate(i, hessian, w) for i in range(n_workers))
         np.testing.assert_allclose(memory.corrected(weights, hessian, w, regions), expected, rtol=1e-10, atol=1e-11)
         step = rng.normal(size=d)
@@ -78,8 +90,8 @@ def test_on_a_quadratic_the_estimate_is_the_gradient_whatever_the_staleness(seed
     for t in range(1, 40):
         w = w + rng.normal(size=d)
         worker, mask = int(rng.integers(n_workers)), np.arange(3) == rng.integers(3)  # one fragment a round
-        fragment = gradient(worker, w)[regions.coordinates(mask)]
-        memory = memory.refreshed({worker: GradientReply(worker, t, mask, fragment, 0.0)}, w, t, regions)
+        replies = replies_of(np.array([worker]), gradient(worker, w)[None], mask[None])
+        memory = memory.refreshed(replies, w, t, regions)
         exact = sum(weights[i] * gradient(i, w) for i in range(n_workers))
         np.testing.assert_allclose(memory.corrected(weights, hessian, w, regions), exact, rtol=1e-10, atol=1e-10)
 
@@ -103,12 +115,10 @@ def touching_few(monkeypatch):
 
 
 def few_come_back(rng, t, n_workers, d, regions):
-    """Replies of at most half of the workers, by their places or by the workers' numbers."""
+    """Replies of at most half of the workers."""
     who = np.sort(rng.choice(n_workers, size=rng.integers(1, n_workers // 2 + 1), replace=False))
     masks = rng.random((len(who), regions.n_regions)) < 0.6
-    holders = who if rng.integers(2) else None
-    numbers = rng.normal(size=(n_workers if holders is None else len(who), d))
-    return Stacked(GradientReply, t, who, np.zeros(len(who)), numbers, masks, regions, holders=holders)
+    return replies_of(who, rng.normal(size=(len(who), d)), masks)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -125,7 +135,7 @@ def test_where_few_come_back_the_memory_is_what_it_would_be(seed, touching_few):
         before = memory.fragments.copy()
         newer = memory.refreshed(replies, w, t, regions, weights)
         np.testing.assert_array_equal(memory.fragments, before)  # what it was made of stays: a run may end here
-        memory, plain = newer, plain.refreshed(dict(replies), w, t, regions)
+        memory, plain = newer, plainly(plain, replies, w, t, regions)
         np.testing.assert_array_equal(memory.fragments, plain.fragments)
         np.testing.assert_array_equal(memory.stamps, plain.stamps)
         assert memory.models.keys() == plain.models.keys()
@@ -143,16 +153,7 @@ def test_rounding_does_not_build_up(touching_few):
     worst = 0.0
     for t in range(1, 5 * UPDATES):
         numbers = rng.normal(size=(1, 3)) * (1e12 if t < UPDATES // 2 else 1.0)
-        replies = Stacked(
-            GradientReply,
-            t,
-            np.array([t % 8]),
-            np.zeros(1),
-            numbers,
-            np.ones((1, 1), bool),
-            regions,
-            holders=np.array([t % 8]),
-        )
+        replies = replies_of(np.array([t % 8]), numbers, np.ones((1, 1), bool))
         memory = memory.refreshed(replies, np.zeros(3), t, regions, weights)
         worst = max(worst, float(np.abs(memory.mean_all(weights) - weights @ memory.fragments).max()))
     assert worst > 1e-7  # while it ran on
@@ -175,7 +176,7 @@ def test_two_memories_made_of_one_do_not_share_rows(touching_few):
 
     def refreshed(memory, t):
         replies = few_come_back(rng, t, 8, 4, regions)
-        plain = Memory(memory.fragments.copy(), memory.stamps, memory.models).refreshed(dict(replies), w, t, regions)
+        plain = plainly(memory, replies, w, t, regions)
         made = memory.refreshed(replies, w, t, regions)
         np.testing.assert_array_equal(made.fragments, plain.fragments)
         return made
@@ -204,9 +205,9 @@ def test_what_the_engine_told_is_not_written_to(touching_few):
         replies = few_come_back(rng, t, 8, 4, regions)
         if t % 5 == 0:
             numbers = rng.normal(size=(8, 4))
-            replies = Stacked(GradientReply, t, everyone, np.zeros(8), numbers, np.ones((8, 2), bool), regions)
-        kept.append(replies.numbers)
-        told.append(replies.numbers.copy())
+            replies = replies_of(everyone, numbers, np.ones((8, 2), bool))
+        kept.append(replies.gradients)
+        told.append(replies.gradients.copy())
         memory = memory.refreshed(replies, w, t, regions)
     for array, before in zip(kept, told, strict=True):
         np.testing.assert_array_equal(array, before)

@@ -11,7 +11,8 @@ from danl.objective.losses import LOSSES
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
 from danl.protocol.hessian_form import Structure, sketch_matrix
-from danl.protocol.messages import CurvatureTask, GradientReply, HessianTask, pack, packed_size, payload_bytes, unpack
+from danl.protocol.messages import CurvatureTask, Exchange, HessianTask, pack, packed_size, payload_bytes, unpack
+from danl.protocol.replies import Replies, ReplyForm, bytes_up
 from danl.server.carried import corrected, predicted_changes
 from danl.server.curvature import project
 from danl.server.memory import Memory
@@ -104,7 +105,9 @@ def test_a_worker_sends_what_was_asked_for_and_it_is_counted(kind, dtype):
     assert reply.numbers.dtype == np.dtype(dtype)
     assert reply.numbers.size == structure.numbers(regions)
     size = 8 if dtype == "float64" else 4
-    assert payload_bytes(reply) == 8 * 7 + size * structure.numbers(regions) + 8
+    exchange = Exchange("hessian", task, np.array([1]))
+    replies = ReplyForm(regions, problem.layout).stack(exchange, {1: reply})
+    assert bytes_up(exchange, replies, regions).tolist() == [8 * 7 + size * structure.numbers(regions) + 8]
     assert payload_bytes(task) == 8 * 7
     if kind == "full":
         np.testing.assert_array_equal(reply.numbers, whole.packed_hessian.astype(dtype))
@@ -255,9 +258,7 @@ def test_the_memory_takes_any_curvature_as_it_takes_a_matrix():
     for t in range(1, 6):
         w = w + rng.normal(size=d)
         masks = rng.random((n, 3)) < 0.4
-        replies = {
-            i: GradientReply(i, t, masks[i], rng.normal(size=regions.coordinates(masks[i]).size), 0.0) for i in range(n)
-        }
+        replies = Replies(np.arange(n), np.zeros(n), rng.normal(size=(n, d)), masks=masks)
         memory = memory.refreshed(replies, w, t, regions)
     step = rng.normal(size=d)
     for initial in initial_matrices(d, rng):

@@ -9,7 +9,8 @@ from danl.data.reference import ShardFacts
 from danl.objective.problem import RemoteProblem, Terms
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
-from danl.protocol.messages import Exchange, Replies
+from danl.protocol.messages import Exchange
+from danl.protocol.replies import Replies
 
 
 class Engine(Protocol):
@@ -36,6 +37,8 @@ class Engine(Protocol):
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Deliver the tasks; return the replies there are by the deadline (seconds) and typed failures for the rest.
+
+        An engine that has one message of every worker makes the replies of them with `ReplyForm.stack`.
 
         A worker that is down is waited for as long as it may take to start; its failure is "restarting" until then, and
         "gone" if it is known never to come back. Every other failure counts as an absence.

@@ -23,9 +23,9 @@ from danl.errors import InputError
 from danl.objective.problem import Problem, RemoteProblem, Terms
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
-from danl.protocol.batches import Tasks
-from danl.protocol.messages import Exchange, Failure, Replies, Reply
-from danl.worker.batched import Together
+from danl.protocol.messages import Exchange, Failure, Reply
+from danl.protocol.replies import Replies, ReplyForm
+from danl.worker.batched import BatchedWorkers
 from danl.worker.worker import Worker
 
 Made = TypeVar("Made")
@@ -64,7 +64,7 @@ class Local:
         self._workers: list[Worker] = []
         self._shards: list[Shard] = []
         self._batched = batched
-        self._together: Together | None = None
+        self._batch: BatchedWorkers | None = None
 
     def __repr__(self) -> str:
         options = {"dropout": self._dropout, "away": self._away, "seed": self._seed}
@@ -84,39 +84,41 @@ class Local:
             self._shards = [in_order(shard, problem.feature_names) for shard in self._shards]
             here = [_at_site(index, partial(problem.local, shard)) for index, shard in enumerate(self._shards)]
         self._workers = [Worker(index, objective, regions, policy, seed) for index, objective in enumerate(here)]
-        self._together = Together.of(self._workers, problem) if self._batched else None
+        self._form = ReplyForm(regions, problem.layout)
+        self._batch = BatchedWorkers.of(self._workers, problem) if self._batched else None
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Ask the workers; one that is away, raises, or is not reached before the deadline, is a failure."""
-        received: dict[int, Reply] = {}
+        away = self._absent(exchange.task.exchange)
+        failures = {index: Failure(index, "timeout", AWAY) for index in exchange.workers.tolist() if index in away}
+        present = exchange.without(failures) if failures else exchange
+        if self._batch is not None and deadline is None:
+            replies = self._batch.answer(present)
+            if replies is not None:
+                return replace(replies, failures=failures) if failures else replies
+        messages, failed = self._one_by_one(present, deadline)
+        return self._form.stack(exchange, messages, {**failures, **failed})
+
+    def _one_by_one(self, exchange: Exchange, deadline: float | None) -> tuple[dict[int, Reply], dict[int, Failure]]:
+        messages: dict[int, Reply] = {}
         failures: dict[int, Failure] = {}
-        absent = self._absent(_number_of(exchange))
-        if self._together is not None and deadline is None and isinstance(exchange.tasks, Tasks):
-            answered = self._together.answer(exchange.tasks.without(absent))
-            if answered is not None:
-                missing = sorted(absent.intersection(exchange.tasks)) if absent else ()
-                failures = {index: Failure(index, "timeout", AWAY) for index in missing}
-                return replace(answered, failures=failures) if failures else answered
         start = time.perf_counter()
-        for index, task in exchange.tasks.items():
-            if index in absent:
-                failures[index] = Failure(index, "timeout", AWAY)
-                continue
+        for index, task in exchange.tasks().items():
             if deadline is not None and time.perf_counter() - start > deadline:
                 failures[index] = Failure(index, "timeout", f"not reached within {deadline:g} s")
                 continue
             try:
-                received[index] = self._workers[index].answer(task)
+                messages[index] = self._workers[index].answer(task)
             except InputError:
                 raise  # the caller's mistake, a custom policy's wrong mask for example: nothing to live with
             except Exception as error:
                 text = place_of(error) if self._shards else f"{type(error).__name__}: {error}"
                 failures[index] = Failure(index, "error", text)
-        return Replies(received, failures)
+        return messages, failures
 
     def close(self) -> None:
         """Let the shards go."""
-        self._workers, self._shards, self._together = [], [], None
+        self._workers, self._shards, self._batch = [], [], None
 
     def _absent(self, number: int) -> set[int]:
         """Who misses exchange `number`: the same whether the run came here in one go or was taken up again."""
@@ -144,9 +146,3 @@ def _at_site(index: int, made: Callable[[], Made]) -> Made:
     except Exception as error:
         told = place_of(error)
     raise InputError(unreadable(index, told))
-
-
-def _number_of(exchange: Exchange) -> int:
-    if isinstance(exchange.tasks, Tasks):
-        return exchange.tasks.task.exchange
-    return next(iter(exchange.tasks.values())).exchange if exchange.tasks else 0

@@ -24,11 +24,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from danl.methods.base import Info, Setup, Status, Turn, too_few
-from danl.methods.curvature_task import whole_hessian_task, widened
+from danl.methods.curvature_task import whole_hessian_task
 from danl.methods.ending import margins_of, only_rounding, relative, size_of
-from danl.methods.masking import masked_tasks
-from danl.protocol.messages import Array, Exchange, GradientTask, HessianReply, Replies
-from danl.server.aggregation import gradients_of, mean_gradient, mean_hessian, of_kind, reported_size, trained_pairs
+from danl.methods.masking import masked_round
+from danl.protocol.messages import Array, Exchange, GradientTask
+from danl.protocol.replies import Replies
+from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss_size
 from danl.server.curvature import Curvature, project
 from danl.server.memory import Memory
 
@@ -74,7 +75,7 @@ class Algorithm1:
             submodel=options.submodel,
             batch_size=options.batch_size,
         )
-        return Exchange("gradient", masked_tasks(template, setup, turn))
+        return masked_round(template, setup, turn)
 
     def absorb(self, state: Algorithm1State, replies: Replies, setup: Setup) -> tuple[Algorithm1State, Info]:
         if state.memory is None or state.curvature is None:
@@ -83,15 +84,13 @@ class Algorithm1:
 
     def _phase_one(self, state: Algorithm1State, replies: Replies, setup: Setup) -> tuple[Algorithm1State, Info]:
         """Lines 5-7."""
-        replies = widened(replies)
-        answers = of_kind(replies, HessianReply)
-        if len(answers) < setup.n_workers:  # the memory needs a first fragment of everyone
+        if len(replies.workers) < setup.n_workers:  # the memory needs a first fragment of everyone
             return too_few(state, replies, everyone=True)
         mu = setup.floor(self.options.mu)
         curvature = project(mean_hessian(replies, setup.weights, setup.n_features), mu, setup.strong_convexity)
-        fragments = gradients_of(answers)
-        memory = Memory.fresh(fragments, state.w, setup.regions.n_regions, stamp=state.round)
-        gradient = mean_gradient(answers, setup.weights, setup.n_features)
+        assert replies.gradients is not None
+        memory = Memory.fresh(replies.gradients, state.w, setup.regions.n_regions, stamp=state.round)
+        gradient = mean_gradient(replies, setup.weights)
         state = replace(state, curvature=curvature, memory=memory)
         return self._step(state, curvature, gradient, replies, setup, exact=self.options.batch_size is None)
 
@@ -99,8 +98,8 @@ class Algorithm1:
         self, state: Algorithm1State, memory: Memory, curvature: Curvature, replies: Replies, setup: Setup
     ) -> tuple[Algorithm1State, Info]:
         """Lines 15-20."""
-        memory = memory.refreshed(replies.received, state.w, state.round, setup.regions, setup.weights)
-        trained = trained_pairs(replies, setup.n_workers, setup.regions.n_regions)
+        memory = memory.refreshed(replies, state.w, state.round, setup.regions, setup.weights)
+        trained = replies.trained(setup.n_workers, setup.regions.n_regions)
         if self.options.memory == "corrected":
             gradient = memory.corrected(setup.weights, curvature.hessian, state.w, setup.regions)
         elif self.options.aggregate == "all":
@@ -121,7 +120,7 @@ class Algorithm1:
         exact: bool,
     ) -> tuple[Algorithm1State, Info]:
         """Line 7 or 20, unless the workers have just shown that w is good enough."""
-        loss, margins = reported_size(replies, setup.weights), margins_of(curvature, state.w)
+        loss, margins = mean_loss_size(replies, setup.weights), margins_of(curvature, state.w)
         state = replace(state, round=state.round + 1, largest=max(state.largest, loss, margins))
         step, size = curvature.solve(gradient), size_of(loss, state.largest)
         squared = float(gradient @ step) + curvature.hidden(gradient, size)

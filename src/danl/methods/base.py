@@ -18,8 +18,8 @@ import numpy as np
 from danl.evolve import evolve
 from danl.objective.regions import IntArray, Regions
 from danl.policies.base import PlannedPolicy, Setting, WorkerPolicy
-from danl.protocol.batches import Tasks
-from danl.protocol.messages import Array, Exchange, Mask, Replies, Task
+from danl.protocol.messages import Array, Exchange, Mask, Task
+from danl.protocol.replies import Replies
 
 Status = Literal["converged", "max_rounds", "diverged", "quorum_lost", "interrupted", "stopped"]
 
@@ -69,7 +69,7 @@ class Setup:
 
     def ask_everyone(self, kind: str, task: Task) -> Exchange:
         """The same task for all workers."""
-        return Exchange(kind, Tasks(task, np.arange(self.n_workers)))
+        return Exchange(kind, task, np.arange(self.n_workers))
 
     def everyone(self) -> range:
         """The numbers of all workers."""

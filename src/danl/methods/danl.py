@@ -27,7 +27,8 @@ from danl.methods.safeguarded import Safeguarded
 from danl.methods.structured import Structured
 from danl.objective.regions import Regions
 from danl.protocol.hessian_form import Structure
-from danl.protocol.messages import Dtype, Exchange, Replies, Submodel
+from danl.protocol.messages import Dtype, Exchange, Submodel
+from danl.protocol.replies import Replies
 
 CURVATURES = (
     "'adaptive' or 'full', 'block', 'lowrank:50' (or another number), 'diag', 'once' or a whole number of rounds >= 1"

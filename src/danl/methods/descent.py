@@ -22,16 +22,9 @@ from danl.methods.checks import check_options
 from danl.methods.ending import Origin, Remark, margins_of, only_rounding, relative, size_of, verdict
 from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
 from danl.objective.regions import Regions
-from danl.protocol.messages import (
-    Array,
-    Exchange,
-    GradientReply,
-    GradientTask,
-    HessianReply,
-    HessianTask,
-    Replies,
-)
-from danl.server.aggregation import mean_gradient, mean_hessian, of_kind, reported_size
+from danl.protocol.messages import Array, Exchange, GradientTask, HessianTask
+from danl.protocol.replies import Replies
+from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss_size
 from danl.server.curvature import Curvature, project
 from danl.server.partial_curvature import Diagonal
 
@@ -63,7 +56,7 @@ def descend(
     """One step down the gradient in the state's metric, unless w is good enough already."""
     metric = state.metric
     assert metric is not None
-    loss, margins = reported_size(replies, setup.weights), margins_of(metric, state.w)
+    loss, margins = mean_loss_size(replies, setup.weights), margins_of(metric, state.w)
     state = replace(state, largest=max(state.largest, loss, margins))
     size, newton = size_of(loss, state.largest), metric.solve(gradient)
     step = newton if state.learning_rate is None else state.learning_rate * gradient
@@ -98,13 +91,12 @@ def newton_step(
     state: DescentState, replies: Replies, setup: Setup, mu: float | None, *, exact: bool
 ) -> tuple[DescentState, Info]:
     """Take the projected Hessian as the new metric and step in it."""
-    answers = of_kind(replies, HessianReply)
     floor = setup.floor(mu)
     hessian = mean_hessian(replies, setup.weights, setup.n_features)
     if not np.isfinite(hessian).all():
         return replace(state, status="diverged"), Info()
     state = replace(state, metric=project(hessian, floor, setup.strong_convexity))
-    return descend(state, mean_gradient(answers, setup.weights, setup.n_features), replies, setup, exact=exact)
+    return descend(state, mean_gradient(replies, setup.weights), replies, setup, exact=exact)
 
 
 @dataclass(frozen=True)
@@ -144,13 +136,12 @@ class NewtonZero:
         return hessian_exchange(state, setup, turn, self.batch_size, self.hessian_batch)
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
-        if not replies.received:
+        if not len(replies.workers):
             return too_few(state, replies)
         exact = self.batch_size is None and not replies.failures
         if state.metric is None:
             return newton_step(state, replies, setup, self.mu, exact=exact)
-        answers = of_kind(replies, GradientReply)
-        return descend(state, mean_gradient(answers, setup.weights, setup.n_features), replies, setup, exact=exact)
+        return descend(state, mean_gradient(replies, setup.weights), replies, setup, exact=exact)
 
 
 @dataclass(frozen=True)
@@ -184,7 +175,7 @@ class NewtonUndamped:
         return hessian_exchange(state, setup, turn)
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
-        if not replies.received:
+        if not len(replies.workers):
             return too_few(state, replies)
         return newton_step(state, replies, setup, self.mu, exact=not replies.failures)
 
@@ -226,16 +217,15 @@ class GradientDescent:
         return gradient_exchange(state, setup, turn, self.batch_size)
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
-        if not replies.received:
+        if not len(replies.workers):
             return too_few(state, replies)
         if state.squares == "asked":
             rate = state.learning_rate
             rate = learning_rate_from(replies, setup, method=self.name) if rate is None else rate
             metric = metric_from(replies, setup, rate)
             return replace(state, learning_rate=rate, metric=metric, squares="known"), Info()
-        answers = of_kind(replies, GradientReply)
         exact = self.batch_size is None and not replies.failures
-        gradient = mean_gradient(answers, setup.weights, setup.n_features)
+        gradient = mean_gradient(replies, setup.weights)
         after, info = descend(state, gradient, replies, setup, exact=exact)
         if state.squares == "unknown" and info.decrement <= setup.tol:  # as if all columns were alike: are they?
             return replace(state, squares="asked"), replace(info, decrement=np.nan)

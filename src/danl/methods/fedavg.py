@@ -16,8 +16,9 @@ from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_options
 from danl.methods.ending import relative, relative_decrement, size_of
 from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
-from danl.protocol.messages import Array, Exchange, LocalStepsTask, ModelReply, Replies
-from danl.server.aggregation import mean_model, of_kind, reported_size
+from danl.protocol.messages import Array, Exchange, LocalStepsTask
+from danl.protocol.replies import Replies
+from danl.server.aggregation import mean_loss_size, mean_value
 from danl.server.partial_curvature import Diagonal
 
 
@@ -77,18 +78,18 @@ class FedAvg:
         return setup.ask_everyone("local-steps", task)
 
     def absorb(self, state: FedAvgState, replies: Replies, setup: Setup) -> tuple[FedAvgState, Info]:
-        if not replies.received:
+        if not len(replies.workers):
             return too_few(state, replies)
         rate = state.learning_rate
         if state.asked:
             rate = learning_rate_from(replies, setup, method=self.name) if rate is None else rate
             return replace(state, learning_rate=rate, metric=metric_from(replies, setup, rate), asked=False), Info()
         assert rate is not None
-        w = mean_model(of_kind(replies, ModelReply), setup.weights, setup.n_features)
+        w = mean_value(replies, setup.weights, "w")
         averages = state.averages + 1
         # The local steps sum to about learning_rate * steps * gradient: an estimate for the stopping rule.
         gradient = (w - state.w) / (rate * self.steps)
-        loss = reported_size(replies, setup.weights)
+        loss = mean_loss_size(replies, setup.weights)
         largest = max(state.largest, loss)
         size = size_of(loss, largest)
         estimate = relative_decrement(state.metric, gradient, size)

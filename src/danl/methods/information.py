@@ -16,22 +16,19 @@ from typing import Literal
 import numpy as np
 
 from danl.methods.base import Info, Setup, Status, Turn
-from danl.methods.safeguarded_state import losses_of
 from danl.objective.regions import Regions
-from danl.protocol.batches import Tasks, who_answered
 from danl.protocol.messages import (
     FOR_GOOD,
     Array,
     Exchange,
     HessianTask,
     Mask,
-    Replies,
-    ScoresReply,
     ScoresTask,
     Task,
     unpack,
 )
-from danl.server.aggregation import hessian_sum, of_kind
+from danl.protocol.replies import Replies
+from danl.server.aggregation import losses_by_worker
 
 
 @dataclass(frozen=True)
@@ -84,18 +81,18 @@ class Information:
     def plan(self, state: InformationState, setup: Setup, turn: Turn) -> Exchange:
         kind = HessianTask if state.asked == "hessian" else ScoresTask
         task: Task = kind(turn.exchange, state.w)
-        return Exchange(state.asked, Tasks(task, np.flatnonzero(state.missing)))
+        return Exchange(state.asked, task, np.flatnonzero(state.missing))
 
     def absorb(self, state: InformationState, replies: Replies, setup: Setup) -> tuple[InformationState, Info]:
-        d, missing, packed, loss = setup.n_features, state.missing.copy(), state.packed, state.loss
-        here = who_answered(replies)
+        missing, packed, loss = state.missing.copy(), state.packed, state.loss
+        here = replies.workers
         missing[here] = False
-        if state.asked == "hessian" and len(here):
-            packed = packed + hessian_sum(replies, setup.weights, d)
-            loss += float(setup.weights[here] @ losses_of(replies.received, setup.n_workers)[here])
+        if replies.curvature_sum is not None and state.asked == "hessian":
+            packed = packed + replies.curvature_sum
+            loss += float(setup.weights[here] @ losses_by_worker(replies, setup.n_workers)[here])
         elif state.asked == "scores":
-            for worker, reply in of_kind(replies, ScoresReply).items():
-                packed = packed + float(setup.weights[worker]) ** 2 * reply.packed_scores
+            for worker, scores in replies.curvatures.items():
+                packed = packed + float(setup.weights[worker]) ** 2 * scores
         state = replace(state, missing=missing, packed=packed, loss=loss, tries=state.tries + bool(replies.absent))
         if missing.any():
             gone = any(failure.kind in FOR_GOOD for failure in replies.failures.values())

@@ -18,8 +18,9 @@ from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_options
 from danl.methods.ending import Origin, Remark, margins_of, relative, size_of, verdict
 from danl.objective.regions import Regions
-from danl.protocol.messages import Array, Exchange, HessianReply, HessianTask, LossReply, LossTask, Replies
-from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss, of_kind
+from danl.protocol.messages import Array, Exchange, HessianTask, LossTask
+from danl.protocol.replies import Replies
+from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss
 from danl.server.curvature import project
 
 
@@ -110,14 +111,13 @@ class Newton:
         if replies.failures:
             return too_few(state, replies, everyone=True)
         if state.searching:
-            loss = mean_loss(of_kind(replies, LossReply), setup.weights)
+            loss = mean_loss(replies, setup.weights)
             return (replace(state, searching=False), Info()) if state.accepts(loss) else refuse(state)
-        answers = of_kind(replies, HessianReply)
-        loss = mean_loss(answers, setup.weights)
+        loss = mean_loss(replies, setup.weights)
         if not state.accepts(loss):
             return refuse(state)
 
-        gradient = mean_gradient(answers, setup.weights, setup.n_features)
+        gradient = mean_gradient(replies, setup.weights)
         norm = float(np.linalg.norm(gradient))
         hessian = mean_hessian(replies, setup.weights, setup.n_features)
         if not (np.isfinite(loss) and np.isfinite(norm) and np.isfinite(hessian).all()):

@@ -31,9 +31,9 @@ import numpy as np
 from danl.evolve import evolve
 from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
 from danl.methods.base import Info, Setup, Turn
-from danl.methods.curvature_task import whole_hessian_task, widened
+from danl.methods.curvature_task import whole_hessian_task
 from danl.methods.ending import Origin, relative
-from danl.methods.masking import masked_tasks
+from danl.methods.masking import masked_round
 from danl.methods.safeguarded_state import (
     Gathered,
     Known,
@@ -45,7 +45,6 @@ from danl.methods.safeguarded_state import (
     distrust,
     ended,
     exchange_hessians,
-    losses_of,
     objective_of,
     scale_of,
     shares_of,
@@ -54,7 +53,6 @@ from danl.methods.safeguarded_state import (
     with_reach,
     with_size,
 )
-from danl.protocol.batches import Tasks, who_answered
 from danl.protocol.messages import (
     FOR_GOOD,
     Array,
@@ -62,11 +60,11 @@ from danl.protocol.messages import (
     GradientTask,
     LossTask,
     Mask,
-    Replies,
     Task,
     unpack,
 )
-from danl.server.aggregation import trained_pairs
+from danl.protocol.replies import Replies
+from danl.server.aggregation import losses_by_worker
 from danl.server.carried import corrected, predicted_changes
 from danl.server.curvature import project
 from danl.server.memory import Memory
@@ -105,7 +103,7 @@ class Safeguarded:
         if state.ask == "gradient":
             batch = None if state.noise is None else self.options.batch_size
             template = GradientTask(exchange, trial, round=state.round + 1, batch_size=batch, whole_loss=True)
-            return Exchange("gradient", masked_tasks(template, setup, turn, idle=LossTask(exchange, trial)))
+            return masked_round(template, setup, turn, idle=LossTask(exchange, trial))
         task: Task
         match state.ask:
             case "hessian":
@@ -116,10 +114,10 @@ class Safeguarded:
                 task = LossTask(exchange, trial)
         asked = setup.everyone() if gathered is None else np.flatnonzero(self._wanted(state, gathered))
         kind = "gradient" if state.ask == "full" else state.ask
-        return Exchange(kind, Tasks(task, np.asarray(asked)))
+        return Exchange(kind, task, np.asarray(asked))
 
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> tuple[SafeguardedState, Info]:
-        after = self._absorb(state, self._read(replies), setup)
+        after = self._absorb(state, replies, setup)
         norm = after.exact_norm if after.exact_norm != state.exact_norm else np.nan
         lost = np.flatnonzero(after.missed >= self.options.patience) if after.status == "quorum_lost" else ()
         info = Info(after.decrement, objective=objective_of(after), exact_norm=norm, refused=after.turned_down)
@@ -143,9 +141,6 @@ class Safeguarded:
     def _curvature_task(self, state: SafeguardedState, setup: Setup, exchange: int) -> Task:
         return whole_hessian_task(self.options, exchange, state.trial, hessian_batch=state.hessian_batch)
 
-    def _read(self, replies: Replies) -> Replies:
-        return widened(replies)
-
     def _curvature(self, state: SafeguardedState, numbers: Array, weights: Array, setup: Setup) -> Curved | None:
         """The curvature of the numbers the members sent, their weighted mean; None where they are not finite."""
         hessian = unpack(numbers, setup.n_features)
@@ -162,7 +157,7 @@ class Safeguarded:
         for worker, failure in replies.failures.items():
             if failure.kind in FOR_GOOD:
                 missed[worker] = max(missed[worker], self.options.patience)
-        here = who_answered(replies)
+        here = replies.workers
         missed[here] = 0
         state = evolve(state, missed=missed, turned_down=False)
         alive = missed < self.options.patience
@@ -224,7 +219,7 @@ class Safeguarded:
     def _masked_round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> SafeguardedState:
         """Lines 15-20 of Algorithm 1, if the losses allow."""
         state = evolve(state, round=state.round + 1)
-        losses = losses_of(replies.received, setup.n_workers)
+        losses = losses_by_worker(replies, setup.n_workers)
         if not told(losses, state.members).any():
             return state  # nobody to learn from: the same model again
         taken = self._low_enough(state, known, losses, setup)
@@ -232,7 +227,7 @@ class Safeguarded:
             state = evolve(state, turned_down=True)
         if not taken and (state.noise is None or state.fresh):
             return self._refuse(state, known, losses)
-        memory = known.memory.refreshed(replies.received, state.trial, state.round, setup.regions, state.weights)
+        memory = known.memory.refreshed(replies, state.trial, state.round, setup.regions, state.weights)
         known = evolve(known, memory=memory)
         if not taken and state.noise is not None:
             return self._refuse_noise(state, state.noise, known, losses, setup)
@@ -245,7 +240,7 @@ class Safeguarded:
         if state.noise is not None:
             noise = evolve(state.noise, length=min(1.0, 2 * state.noise.length), refusals=0)
             state = evolve(state, noise=noise)
-        trained = trained_pairs(replies, setup.n_workers, setup.regions.n_regions)
+        trained = replies.trained(setup.n_workers, setup.regions.n_regions)
         exact = complete and state.noise is None and bool(trained[state.members].all())
         return self._next(state, known, self._estimate(state, known, setup), setup, exact=exact, newton=newton)
 

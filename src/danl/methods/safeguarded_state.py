@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,21 +9,11 @@ import numpy as np
 
 from danl.evolve import evolve
 from danl.methods.base import Status
-from danl.methods.curvature_task import curvature_sum
 from danl.methods.ending import Origin, Remark, margins_of, size_of, verdict
 from danl.objective.regions import IntArray
-from danl.protocol.batches import Stacked
-from danl.protocol.messages import (
-    Array,
-    CurvatureReply,
-    DataReply,
-    GradientReply,
-    HessianReply,
-    Mask,
-    Replies,
-    Reply,
-)
-from danl.server.aggregation import hessian_sum
+from danl.protocol.messages import Array, Mask
+from danl.protocol.replies import Replies
+from danl.server.aggregation import losses_by_worker
 from danl.server.memory import Memory
 from danl.server.partial_curvature import Curved
 from danl.server.quasi_newton import Secant
@@ -47,28 +36,12 @@ class Gathered:
 
     def with_replies(self, replies: Replies, weights: Array) -> Gathered:
         answered, losses, gradients = self.answered.copy(), self.losses.copy(), self.gradients
-        packed, received = self.packed_hessian, replies.received
-        if isinstance(received, Stacked):
-            answered[received.workers] = True
-            losses[received.workers] = losses_of(received, len(losses))[received.workers]
-            if received.numbers is not None:
-                gradients = _placed(gradients, received.workers, received.gradients)
-            with_hessians, in_parts = received.kind is HessianReply, False
-        else:
-            gradients = gradients.copy()
-            for worker in sorted(received):
-                reply = received[worker]
-                answered[worker], losses[worker] = True, loss_of(reply)
-                if isinstance(reply, HessianReply | CurvatureReply):
-                    gradients[worker] = reply.gradient
-                elif isinstance(reply, GradientReply):
-                    gradients[worker] = reply.fragment
-            with_hessians = any(isinstance(reply, HessianReply) for reply in received.values())
-            in_parts = any(isinstance(reply, CurvatureReply) for reply in received.values())
-        if with_hessians and len(received):
-            packed = packed + hessian_sum(replies, weights, gradients.shape[1])
-        elif in_parts:
-            packed = packed + curvature_sum(replies, weights)
+        answered[replies.workers] = True
+        losses[replies.workers] = losses_by_worker(replies, len(losses))[replies.workers]
+        if replies.gradients is not None:
+            gradients = _placed(gradients, replies.senders, replies.gradients)
+        added = replies.curvature_sum
+        packed = self.packed_hessian if added is None else self.packed_hessian + added
         return Gathered(answered, losses, gradients, packed)
 
 
@@ -290,17 +263,6 @@ def shares_of(members: Mask, weights: Array) -> Array:
     return weights if members.all() else np.where(members, weights / weights[members].sum(), 0.0)
 
 
-def losses_of(received: Mapping[int, Reply], n_workers: int) -> Array:
-    """The losses that came, nan where none did; a nan of the worker's counts as infinite."""
-    losses = np.full(n_workers, np.nan)
-    if isinstance(received, Stacked):
-        losses[received.workers] = np.where(np.isnan(received.losses), np.inf, received.losses)
-    else:
-        for worker, reply in received.items():
-            losses[worker] = loss_of(reply)
-    return losses
-
-
 def _placed(gradients: Array, workers: IntArray, new: Array) -> Array:
     """The gradients with those that came; they themselves where all came."""
     if len(workers) == len(gradients):
@@ -308,9 +270,3 @@ def _placed(gradients: Array, workers: IntArray, new: Array) -> Array:
     gradients = gradients.copy()
     gradients[workers] = new
     return gradients
-
-
-def loss_of(reply: Reply) -> float:
-    """The loss every reply to a question of this loop carries; a nan of the worker's counts as infinite."""
-    assert not isinstance(reply, DataReply)
-    return reply.loss if not np.isnan(reply.loss) else np.inf

@@ -12,8 +12,9 @@ import numpy as np
 
 from danl.errors import InputError
 from danl.methods.base import Setup, Turn
-from danl.protocol.messages import Array, Exchange, Replies, SmoothnessReply, SmoothnessTask
-from danl.server.aggregation import of_kind, shares
+from danl.protocol.messages import Exchange, SmoothnessTask
+from danl.protocol.replies import Replies
+from danl.server.aggregation import mean_value
 from danl.server.partial_curvature import Diagonal
 
 
@@ -24,9 +25,7 @@ def ask_smoothness(setup: Setup, turn: Turn) -> Exchange:
 
 def learning_rate_from(replies: Replies, setup: Setup, *, method: str) -> float:
     """1 / L; a loss without a bound on its curvature has no such step."""
-    answers = of_kind(replies, SmoothnessReply)
-    share = shares(setup.weights, answers)
-    smoothness = sum(share[worker] * reply.smoothness for worker, reply in answers.items())
+    smoothness = float(mean_value(replies, setup.weights, "smoothness"))
     if not math.isfinite(smoothness):
         raise InputError(
             "learning_rate=None: this loss has no bound on its curvature to take a step from; "
@@ -37,8 +36,6 @@ def learning_rate_from(replies: Replies, setup: Setup, *, method: str) -> float:
 
 def metric_from(replies: Replies, setup: Setup, learning_rate: float) -> Diagonal:
     """What gradients are measured by; a column without entries counts as the largest."""
-    answers = of_kind(replies, SmoothnessReply)
-    share = shares(setup.weights, answers)
-    squares: Array = np.sum([share[worker] * reply.squares for worker, reply in answers.items()], axis=0)
+    squares = mean_value(replies, setup.weights, "squares")
     top = float(squares.max(initial=0.0))
     return Diagonal(np.where(squares > 0, squares / top if top > 0 else 1.0, 1.0) / learning_rate)

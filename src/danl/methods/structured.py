@@ -44,7 +44,7 @@ from danl.methods.safeguarded_state import (
     with_reach,
     with_size,
 )
-from danl.protocol.messages import Array, CurvatureTask, Replies
+from danl.protocol.messages import Array, CurvatureTask
 from danl.protocol.streams import SKETCH, stream
 from danl.server.partial_curvature import Curved, QuasiNewton, build
 
@@ -79,9 +79,6 @@ class Structured(Safeguarded):
             hessian_batch=state.hessian_batch,
             dtype=options.hessian_dtype,
         )
-
-    def _read(self, replies: Replies) -> Replies:
-        return replies
 
     def _curvature(self, state: SafeguardedState, numbers: Array, weights: Array, setup: Setup) -> Curved | None:
         """New curvature, bent by the pairs there are."""

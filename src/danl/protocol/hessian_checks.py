@@ -1,4 +1,4 @@
-"""What the border asks of a part of a Hessian: the numbers the task asked for, and no negative direction in them.
+"""What a part of a Hessian must be: finite numbers that have no negative direction.
 
     full, block   as a Hessian (`danl.protocol.validation`), each block of it
     diag          no entry below the penalty
@@ -17,7 +17,7 @@ import numpy as np
 
 from danl.objective.regions import Regions
 from danl.protocol.hessian_form import Structure, sketch_matrix
-from danl.protocol.messages import Array, CurvatureTask, packed_size
+from danl.protocol.messages import Array, Array32, CurvatureTask, packed_size
 
 SLACK = {"float64": 1e-8, "float32": 1e-5}
 """How far off rounding may be, as a share of the largest number there is."""
@@ -25,7 +25,7 @@ SLACK = {"float64": 1e-8, "float32": 1e-5}
 
 def numbers_fault(
     task: CurvatureTask,
-    numbers: object,
+    numbers: Array | Array32,
     penalties: Array,
     regions: Regions,
     hessian_fault: Callable[[Array, Array, float], str | None],
@@ -33,13 +33,8 @@ def numbers_fault(
     excused: bool,
     blown_up: bool,
 ) -> str | None:
-    """What is wrong with the numbers; `hessian_fault` is the border's look at a packed matrix."""
+    """What is wrong with the numbers; `hessian_fault` looks at a packed matrix."""
     structure, d = Structure.of(task), regions.n_features
-    if not isinstance(numbers, np.ndarray) or numbers.dtype != np.dtype(task.dtype):
-        kind = numbers.dtype if isinstance(numbers, np.ndarray) else type(numbers).__name__
-        return f"its curvature is {kind}, not an array of {task.dtype}"
-    if numbers.shape != (structure.numbers(regions),):
-        return f"its curvature has shape {numbers.shape}, not ({structure.numbers(regions)},)"
     if not np.isfinite(numbers).all():
         return None if excused else "its curvature is not finite"
     if blown_up:

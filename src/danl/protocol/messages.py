@@ -1,18 +1,21 @@
 """Tasks the server sends and replies the workers give: plain frozen records of arrays and numbers.
 
-Bytes are counted on these records (`payload_bytes`): 8 for every float64, 4 for a float32, the half of a symmetric
-Hessian with its diagonal, one bit per region for a mask (rounded up to a byte). The number of the exchange, the
-worker's number, the number a sketch is drawn from and whatever framing an engine adds are not counted.
+Bytes are counted on tasks (`payload_bytes`) and on replies (`danl.protocol.replies.bytes_up`): 8 for every float64, 4
+for a float32, the half of a symmetric Hessian with its diagonal, one bit per region for a mask (rounded up to a byte).
+The number of the exchange, the worker's number, the number a sketch is drawn from and whatever framing an engine adds
+are not counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from danl.objective.regions import IntArray
 
 Array = NDArray[np.float64]
 Array32 = NDArray[np.float32]
@@ -131,7 +134,7 @@ Task = ModelTask | SmoothnessTask | MomentsTask
 class HessianReply:
     """Gradient and loss at w, and the upper triangle of the Hessian, row by row (see `pack`).
 
-    `packed_hessian` is None where an engine adds the Hessians up on their way (`Replies.add_up`).
+    `packed_hessian` is None where an engine adds the Hessians up on their way (`danl.protocol.replies.Replies.add_up`).
     """
 
     worker: int
@@ -226,48 +229,48 @@ class Failure:
     detail: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Exchange:
-    """One trip: a kind for the record and a task for every worker that takes part."""
+    """One question to some workers, each with its own mask where there are masks.
+
+    Parameters
+    ----------
+    kind : str
+        What the record calls it.
+    task : Task
+        What is asked.
+    workers : int array, (n,)
+        Who is asked; in increasing order.
+    masks : bool array, (n, Q), optional
+        The regions each of them is asked for; the task is then a `GradientTask`.
+    idle : Task, optional
+        What a worker with an empty mask is asked instead; without it no mask may be empty.
+
+    """
 
     kind: str
-    tasks: Mapping[int, Task]
+    task: Task
+    workers: IntArray
+    masks: Mask | None = None
+    idle: Task | None = None
 
+    def tasks(self) -> dict[int, Task]:
+        """The task of every worker by itself, for engines that carry one message to each."""
+        if self.masks is None:
+            return dict.fromkeys(self.workers.tolist(), self.task)
+        assert isinstance(self.task, GradientTask)
+        return {
+            worker: replace(self.task, mask=mask) if self.idle is None or mask.any() else self.idle
+            for worker, mask in zip(self.workers.tolist(), self.masks, strict=True)
+        }
 
-@dataclass(frozen=True)
-class HessianSum:
-    """sum_i weight_i Hess F_i over some workers, packed or whole; and why the Hessians of others were left out.
-
-    `faults` says what was wrong with a Hessian, `lost` why it never came: a machine that died on the way.
-    """
-
-    packed: Array
-    faults: Mapping[int, str] = field(default_factory=dict)
-    lost: Mapping[int, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Replies:
-    """What came back: replies and failures by worker.
-
-    An engine that adds Hessians up on their way, so that nobody holds N of them, returns Hessian replies without their
-    Hessians and the function `add_up`; the server calls it with the weights of the workers whose replies it admits, and
-    puts what it gets into `hessian`.
-    """
-
-    received: Mapping[int, Reply] = field(default_factory=dict)
-    failures: Mapping[int, Failure] = field(default_factory=dict)
-    dropped: int = 0
-    """Replies that came late, twice, for another exchange or from nobody that was asked."""
-    add_up: Callable[[Mapping[int, float]], HessianSum] | None = None
-    hessian: HessianSum | None = None
-
-    @property
-    def absent(self) -> Mapping[int, Failure]:
-        """Failures that count as absences: not those of workers that the engine expects back and still waits for."""
-        if not any(failure.kind == "restarting" for failure in self.failures.values()):
-            return self.failures
-        return {worker: failure for worker, failure in self.failures.items() if failure.kind != "restarting"}
+    def without(self, workers: Iterable[int]) -> Exchange:
+        """The same question to fewer workers."""
+        left_out = np.fromiter(workers, dtype=np.int64)
+        if not left_out.size:
+            return self
+        kept = ~np.isin(self.workers, left_out)
+        return replace(self, workers=self.workers[kept], masks=None if self.masks is None else self.masks[kept])
 
 
 def packed_size(d: int) -> int:
@@ -291,31 +294,11 @@ def unpack(packed: Array, d: int) -> Array:
     return matrix
 
 
-def payload_bytes(message: Task | Reply) -> int:
-    """What a task or a reply weighs on the wire, by the rules at the top of this file."""
-    match message:
-        case HessianTask(w=w) | CurvatureTask(w=w) | LossTask(w=w) | LocalStepsTask(w=w) | ScoresTask(w=w):
-            return w.nbytes
-        case GradientTask(w=w, mask=mask):
-            return w.nbytes + mask_bytes(mask)
-        case SmoothnessTask() | MomentsTask():
-            return 0
-        case HessianReply(gradient=gradient):  # the same where its Hessian was added up on the way
-            return gradient.nbytes + 8 * packed_size(gradient.size) + 8
-        case CurvatureReply(gradient=gradient, numbers=numbers):
-            return gradient.nbytes + numbers.nbytes + 8
-        case GradientReply(mask=mask, fragment=fragment):
-            return fragment.nbytes + mask_bytes(mask) + 8
-        case ModelReply(w=w):
-            return w.nbytes + 8
-        case ScoresReply(packed_scores=packed):
-            return packed.nbytes
-        case MomentsReply(means=means, variances=variances, targets=targets):
-            return means.nbytes + variances.nbytes + targets.nbytes
-        case SmoothnessReply(squares=squares):
-            return squares.nbytes + 8
-        case LossReply():
-            return 8
+def payload_bytes(task: Task) -> int:
+    """What a task weighs on the wire, by the rules at the top of this file."""
+    if isinstance(task, SmoothnessTask | MomentsTask):
+        return 0
+    return task.w.nbytes + mask_bytes(getattr(task, "mask", None))
 
 
 def mask_bytes(mask: Mask | None) -> int:

@@ -23,27 +23,25 @@ from danl.methods import Info, State, Status, Turn
 from danl.methods.ending import FLAT, Remark, relative_decrement, size_of
 from danl.objective.centring import from_moved
 from danl.objective.problem import Problem
+from danl.objective.regions import IntArray
 from danl.policies import MaskRecord, coverage_counts
-from danl.protocol.batches import Tasks, who_answered, who_was_asked
-from danl.protocol.costs import bytes_each, bytes_of, pruning_error, seconds_each
+from danl.protocol.costs import pruning_error, seconds_each
 from danl.protocol.messages import (
     FOR_GOOD,
     Array,
     Exchange,
     Failure,
-    GradientReply,
     GradientTask,
     Mask,
     MomentsTask,
-    Replies,
-    Task,
 )
+from danl.protocol.replies import Replies, bytes_down, bytes_up
 from danl.run.history import TRAINING, History, Row
 from danl.run.result import Result
 from danl.run.run import Run, after_moments, moved_run, settings_of
 from danl.run.separation import separation_bound
 from danl.run.trace import ANSWERED, SILENT, Trace
-from danl.server.aggregation import mean_gradient, mean_loss, of_kind, trained_pairs
+from danl.server.aggregation import mean_gradient, mean_loss
 from danl.wording import listed
 
 UNCOVERED_ROUNDS = 50
@@ -270,11 +268,10 @@ class Loop:
 
     def _carry(self, exchange: Exchange, for_good: tuple[str, ...] = FOR_GOOD) -> tuple[Exchange, Replies]:
         """Step 2: out and in through the border; those that were shut out are not asked, and count as gone."""
-        asked = exchange.tasks
+        asked = exchange.workers
         if self.shut_out:
-            left = asked.without(self.shut_out) if isinstance(asked, Tasks) else _without(asked, self.shut_out)
-            exchange = replace(exchange, tasks=left)
-        replies = self.run.border.admit(exchange, self.engine.exchange(exchange), self.setup.weights)
+            exchange = exchange.without(self.shut_out)
+        replies = self.run.rules.validate_replies(exchange, self.engine.exchange(exchange), self.setup.weights)
         self.dropped += replies.dropped
         self.failures.extend(replies.failures.values())
         self.failed = len(replies.failures)
@@ -295,11 +292,10 @@ class Loop:
         task = GradientTask(len(self.history), self.state.w)
         exchange = self.setup.ask_everyone("check", task)
         exchange, replies = self._carry(exchange)
-        answers = of_kind(replies, GradientReply)
         decrement = math.nan
-        if len(answers) == self.setup.n_workers:
-            gradient = mean_gradient(answers, self.setup.weights, self.setup.n_features)
-            size = size_of(mean_loss(answers, self.setup.weights), getattr(self.state, "largest", 0.0))
+        if len(replies.workers) == self.setup.n_workers:
+            gradient = mean_gradient(replies, self.setup.weights)
+            size = size_of(mean_loss(replies, self.setup.weights), getattr(self.state, "largest", 0.0))
             decrement = relative_decrement(getattr(self.state, "metric", None), gradient, size)
         self.told = replace(self.told, decrement=decrement)
         self._record(exchange, replies, self.w, time.perf_counter() - begun)
@@ -345,7 +341,7 @@ class Loop:
     def _record(self, exchange: Exchange, replies: Replies, w: Array, elapsed: float) -> Row:
         """Step 4: one row."""
         regions, reference = self.setup.regions, self.run.reference
-        trained = trained_pairs(replies, self.setup.n_workers, regions.n_regions)
+        trained = replies.trained(self.setup.n_workers, regions.n_regions)
         coverage = tuple(coverage_counts(trained).tolist())
         if exchange.kind in TRAINING:
             self.record = self.record.after(trained, coverage)
@@ -355,9 +351,9 @@ class Loop:
                 0 if count else rounds + 1 for count, rounds in zip(coverage, self.uncovered, strict=True)
             )
             self._warn_uncovered()
-            if _is_masked(exchange) and len(replies.received) and self.rounds_without_training >= 0:
+            if _is_masked(exchange) and len(replies.workers) and self.rounds_without_training >= 0:
                 self.rounds_without_training = -1 if any(coverage) else self.rounds_without_training + 1
-        up, down = bytes_of(exchange, replies)
+        up, down = bytes_up(exchange, replies, regions), bytes_down(exchange)
         taken = self._seconds(exchange, replies)
         weights = getattr(self.state, "weights", self.setup.weights)  # fewer workers, another objective
         comparable = reference is not None and self._everyone_counts()
@@ -365,7 +361,7 @@ class Loop:
         row = Row(
             exchange=len(self.history),
             kind=exchange.kind,
-            active=len(replies.received),
+            active=len(replies.workers),
             failed=self.failed,
             refused=int(self.told.refused and exchange.kind != "check"),
             min_coverage=self.record.min_coverage,
@@ -379,8 +375,8 @@ class Loop:
             step_norm=_norm(w - self.w),
             model_norm=_norm(w),
             distance=_norm(w - reference.w) if comparable and reference is not None else math.nan,
-            bytes_up=up,
-            bytes_down=down,
+            bytes_up=int(up.sum()),
+            bytes_down=int(down.sum()),
             seconds=elapsed,
             simulated_seconds=math.nan if taken is None else _slowest(taken),
             coverage=coverage,
@@ -388,7 +384,7 @@ class Loop:
         self.history.append(row)
         self.w = w
         if self.run.trace is not None:
-            self._note(self.run.trace, row.exchange, exchange, replies, trained, taken)
+            self._note(self.run.trace, row.exchange, exchange, replies, trained, up, down, taken)
         return row
 
     def _seconds(self, exchange: Exchange, replies: Replies) -> Array | None:
@@ -396,24 +392,32 @@ class Loop:
         run, problem = self.run, self.run.problem
         if run.profiles is None:
             return None
-        return seconds_each(exchange, replies, run.profiles, problem.rows, run.entries_per_row, problem.n_coefficients)
+        return seconds_each(exchange, replies, run.profiles, problem.rows, run.entries_per_row, self.setup.regions)
 
     def _note(
-        self, trace: Trace, number: int, exchange: Exchange, replies: Replies, trained: Mask, taken: Array | None
+        self,
+        trace: Trace,
+        number: int,
+        exchange: Exchange,
+        replies: Replies,
+        trained: Mask,
+        up: IntArray,
+        down: IntArray,
+        taken: Array | None,
     ) -> None:
         """Step 4, worker by worker, where somebody wants to know."""
         count = self.setup.n_workers
         asked = np.zeros(count, dtype=np.int8)
-        asked[who_was_asked(exchange.tasks)] = SILENT
-        asked[who_answered(replies)] = ANSWERED
-        trace.note(number, asked, trained, *bytes_each(exchange, replies, count), taken)
+        asked[exchange.workers] = SILENT
+        asked[replies.workers] = ANSWERED
+        sent, received = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        sent[replies.workers], received[exchange.workers] = up, down
+        trace.note(number, asked, trained, sent, received, taken)
 
 
 def _is_masked(exchange: Exchange) -> bool:
     """Whether this is a round of Algorithm 1, and no question for all of the gradient."""
-    tasks = exchange.tasks
-    task = tasks.task if isinstance(tasks, Tasks) else next(iter(tasks.values()), None)
-    return isinstance(task, GradientTask) and task.round > 0
+    return isinstance(exchange.task, GradientTask) and exchange.task.round > 0
 
 
 def _slowest(taken: Array) -> float:
@@ -430,10 +434,6 @@ def _going_on(state: Any) -> Any:
     anew: dict[str, Any] = {"missed": np.zeros_like(state.missed)} if hasattr(state, "missed") else {}  # in a row
     anew |= {name: np.inf for name in ("decrement", "exact_decrement") if hasattr(state, name)}  # to compare with
     return replace(state, status=None, **anew)
-
-
-def _without(tasks: Mapping[int, Task], shut_out: Mapping[int, Failure]) -> Mapping[int, Task]:
-    return {who: task for who, task in tasks.items() if who not in shut_out}
 
 
 def _shut_out_note(failure: Failure, exchange: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,11 +15,12 @@ from danl.objective.centring import centre_of, to_moved
 from danl.objective.losses import null_margins
 from danl.objective.problem import Problem, RemoteProblem
 from danl.policies import Profile
-from danl.protocol.messages import Array, MomentsReply, Replies
-from danl.protocol.validation import Border
+from danl.protocol.messages import Array
+from danl.protocol.replies import Replies
+from danl.protocol.validation import ReplyRules
 from danl.run.result import Reference
 from danl.run.trace import Trace
-from danl.server.aggregation import of_kind, shares
+from danl.server.aggregation import mean_value
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Run:
     profiles: Sequence[Profile] | None
     reference: Reference | None
     monitor: bool
-    border: Border
+    rules: ReplyRules
     entries_per_row: Array = field(default_factory=lambda: np.zeros(0))
     trace: Trace | None = None
     moves: bool = False  # whether columns may be moved inside, for an intercept (`danl.objective.centring`)
@@ -56,17 +57,12 @@ def after_moments(run: Run, replies: Replies) -> Run:
 
     Those who did not, or may not, are not missed: any point near the rows will do.
     """
-    answers, layout = of_kind(replies, MomentsReply), run.problem.layout
-    if not answers:
+    layout, values, weights = run.problem.layout, replies.values, run.setup.weights
+    if not len(replies.workers):
         return run
-    share = shares(run.setup.weights, answers)
-
-    def pooled(of: Callable[[MomentsReply], Array]) -> Array:
-        return np.asarray(np.sum([share[worker] * of(reply) for worker, reply in answers.items()], axis=0))
-
-    means = pooled(lambda reply: reply.means)
-    variances = pooled(lambda reply: reply.variances + np.square(reply.means - means))
-    targets = pooled(lambda reply: reply.targets)
+    means, targets = mean_value(replies, weights, "means"), mean_value(replies, weights, "targets")
+    around = replace(replies, values={"variances": values["variances"] + np.square(values["means"] - means)})
+    variances = mean_value(around, weights, "variances")
     begin = moved_run(run, centre_of(means, variances))
     if not run.start_at_null:
         return begin

@@ -22,7 +22,7 @@ from danl.objective.problem import Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies import Policy, Profile, ResourceAware, Setting, make_policy
 from danl.protocol.messages import Array
-from danl.protocol.validation import Border, Guards
+from danl.protocol.validation import Guards, ReplyRules
 from danl.run.callback import AnyCallback, Callbacks
 from danl.run.checkpoint import Checkpoints
 from danl.run.loop import go_through
@@ -237,8 +237,8 @@ def _prepare(
     )
     entries = outputs_of(problem.loss) * np.array([facts.entries_per_row for facts in problem.facts])
     overflows = math.isinf(problem.loss.second_bound)
-    border = Border(made_regions, problem.penalties, problem.layout.penalised, overflows, guards or Guards())
-    return Run(problem, made_method, setup, profiles, reference, monitor, border, entries)
+    rules = ReplyRules(made_regions, problem.penalties, problem.layout.penalised, overflows, guards or Guards())
+    return Run(problem, made_method, setup, profiles, reference, monitor, rules, entries)
 
 
 def setting_of(problem: Problem | RemoteProblem, regions: Regions, method: AnyMethod, max_rounds: int) -> Setting:

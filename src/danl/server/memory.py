@@ -1,6 +1,6 @@
 r"""The server's gradient memory: the newest fragment every worker sent for every region, and the model it belongs to.
 
-Raw, as in the paper, a fragment counts for what it was when it came. Corrected, it is carried to today's model to first
+Raw, as in the paper, a fragment counts for what it was when it came. Corrected, it is taken to today's model to first
 order: with v_iq the model behind the fragment of worker i for region q, and Pi the aggregated Hessian,
 
     grad^q = sum_i weight_i (g_i^q(v_iq) + [Pi (w - v_iq)]^q)
@@ -9,27 +9,26 @@ order: with v_iq the model behind the fragment of worker i for region q, and Pi 
 so the server needs, beside the fragments, one mean model per region: d^2 work a round, nothing more on the wire. The
 correction vanishes as w settles, whatever Pi is. Only models that some fragment still refers to are kept.
 
-Where a few of many workers come back, a round touches their rows and no others: of two arrays that take turns the older
-one is brought up to date, and the mean is a running sum, added up anew every UPDATES rounds so that rounding does not
-build up.
+Where a few of many workers come back, a round touches their rows and no others: their new rows stand beside the array
+of all (`newer`), and the mean is a running sum. Every UPDATES rounds the rows are put into a new array and the sum is
+added up anew, so that rounding does not build up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from danl.objective.kernels import few_of_many
 from danl.objective.regions import IntArray, Regions
-from danl.policies.measures import with_a_region
-from danl.protocol.batches import Stacked
-from danl.protocol.messages import Array, GradientReply, Mask, Reply
+from danl.protocol.messages import Array, Mask
+from danl.protocol.replies import Replies
 
 UPDATES = 64
-"""Rounds after which a running sum is added up anew."""
+"""Rounds after which rows that stand beside the array are put into it, and a running sum is added up anew."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,12 @@ class RunningSum:
 
 @dataclass(frozen=True)
 class Memory:
-    """Theta_i^q for all workers and regions: row i, the coordinates of region q; and which model each belongs to.
+    """Theta_i^q for all workers and regions: row i, the coordinates of region q; and which model each belongs to."""
 
-    It stays as it is until the memory that was made of it has been refreshed in turn.
-    """
-
-    fragments: Array  # (N, d)
+    base: Array  # (N, d)
     stamps: IntArray  # (N, Q): the number of the model behind each fragment
     models: Mapping[int, Array]  # those that a stamp refers to
+    newer: Mapping[int, Array] = field(default_factory=dict)  # rows that came after the base, by worker
     running: RunningSum | None = None
 
     @classmethod
@@ -58,87 +55,65 @@ class Memory:
         """Line 6: every fragment of every worker at the same model."""
         return cls(fragments, np.full((len(fragments), n_regions), stamp), {stamp: w})
 
+    @cached_property
+    def fragments(self) -> Array:
+        """The fragments of all workers, (N, d)."""
+        if not self.newer:
+            return self.base
+        whole = self.base.copy()
+        whole[list(self.newer)] = list(self.newer.values())
+        return whole
+
     def refreshed(
-        self, replies: Mapping[int, Reply], w: Array, stamp: int, regions: Regions, weights: Array | None = None
+        self, replies: Replies, w: Array, stamp: int, regions: Regions, weights: Array | None = None
     ) -> Memory:
         """Lines 17-18: replace what came back, computed at w, and keep the rest.
 
         With the weights a mean will be asked for, its sum is kept where that pays.
         """
-        if isinstance(replies, Stacked) and replies.numbers is not None:
-            trained = replies.trained(*self.stamps.shape)
-            if trained.all():
-                return Memory.fresh(replies.gradients, w, regions.n_regions, stamp)
-            who = np.flatnonzero(with_a_region(trained))
-            few = few_of_many(len(who), len(self.fragments), self.fragments.size)
-            if few or replies.holders is not None:
-                told, summed = replies.gradients_at(who), weights if few else None
-                return self._with_rows(who, trained[who], told, w, stamp, regions, summed)
-            fragments = np.where(regions.expand(trained), replies.numbers, self.fragments)
-            return self._with(fragments, np.where(trained, stamp, self.stamps), w, stamp)
-        fragments, stamps = self.fragments.copy(), self.stamps.copy()
-        for worker, reply in replies.items():
-            if not isinstance(reply, GradientReply):
-                continue  # its loss alone
-            kept = slice(None) if reply.mask is None else regions.coordinates(reply.mask)
-            fragments[worker, kept] = reply.fragment
-            stamps[worker, slice(None) if reply.mask is None else reply.mask] = stamp
-        return self._with(fragments, stamps, w, stamp)
+        n_workers, n_regions = self.stamps.shape
+        senders, gradients = replies.senders, replies.gradients
+        trained = replies.trained(n_workers, n_regions)
+        if gradients is None or not trained.any():
+            return self
+        if trained.all():
+            return Memory.fresh(gradients, w, n_regions, stamp)
+        stamps = np.where(trained, stamp, self.stamps)
+        referred = np.flatnonzero(np.bincount(stamps.ravel())).tolist()  # a tenth of np.unique's time
+        models = {number: w if number == stamp else self.models[number] for number in referred}
+        who = np.flatnonzero(trained.T.copy().any(axis=0))  # a tenth of the time along the other axis
+        if few_of_many(len(who), n_workers, self.base.size):
+            kept, rows = trained[who][:, regions.of_feature], gradients[np.searchsorted(senders, who)]
+            return self._with_rows(who, kept, rows, stamps, models, weights)
+        if len(senders) < n_workers:
+            rows = np.zeros_like(self.base)
+            rows[senders] = gradients
+        else:
+            rows = gradients
+        return Memory(np.where(trained[:, regions.of_feature], rows, self.fragments), stamps, models)
 
     def _with_rows(
         self,
         who: IntArray,
-        trained: Mask,
+        kept: Mask,
         gradients: Array,
-        w: Array,
-        stamp: int,
-        regions: Regions,
+        stamps: IntArray,
+        models: Mapping[int, Array],
         weights: Array | None,
     ) -> Memory:
-        """The same for the rows of those who came back, (n, Q) and (n, d), touching no others."""
-        old, stamps = self.fragments[who], self.stamps.copy()
-        new = np.where(regions.expand(trained), gradients, old)
-        stamps[who] = np.where(trained, stamp, stamps[who])
-        fragments = self._taken_up_to_date()
-        fragments[who] = new
-        running = None
-        if weights is not None:
-            before = self.running
-            if before is None or before.updates + 1 >= UPDATES or not np.array_equal(before.weights, weights):
-                running = RunningSum(weights, weights @ fragments)
-            else:
-                running = RunningSum(weights, before.total + weights[who] @ (new - old), before.updates + 1)
-        made = self._with(fragments, stamps, w, stamp, running)
-        made._own.append(fragments)
-        if self._own:  # not somebody else's array, and not given away before
-            made._older.append((self._own.pop(), who))
-        return made
-
-    @cached_property
-    def _own(self) -> list[Array]:
-        """The array of the fragments, if it was made here, until a memory that is made of this one gets it."""
-        return []
-
-    @cached_property
-    def _older(self) -> list[tuple[Array, IntArray]]:
-        """The array of the memory this one was made of, and the rows that are older there."""
-        return []
-
-    def _taken_up_to_date(self) -> Array:
-        """An array with the fragments of this memory, which is not this memory's."""
-        if not self._older:
-            return self.fragments.copy()
-        array, rows = self._older.pop()  # once: the next one to ask gets a copy
-        array[rows] = self.fragments[rows]
-        return array
-
-    def _with(
-        self, fragments: Array, stamps: IntArray, w: Array, stamp: int, running: RunningSum | None = None
-    ) -> Memory:
-        """New fragments, and the models they still refer to."""
-        referred = np.flatnonzero(np.bincount(stamps.ravel())).tolist()  # a tenth of np.unique's time
-        models = {number: w if number == stamp else self.models[number] for number in referred}
-        return Memory(fragments, stamps, models, running)
+        """The memory with the rows of those who came back, (n, d), touching no others."""
+        workers = who.tolist()
+        old = np.stack([self.newer.get(worker, self.base[worker]) for worker in workers])
+        new = np.where(kept, gradients, old)
+        base, newer = self.base, {**self.newer, **dict(zip(workers, new, strict=True))}
+        before = self.running
+        same = before is not None and weights is not None and np.array_equal(before.weights, weights)
+        if before is not None and same and before.updates + 1 < UPDATES:
+            total = before.total + before.weights[who] @ (new - old)
+            return Memory(base, stamps, models, newer, RunningSum(before.weights, total, before.updates + 1))
+        base = base.copy()
+        base[list(newer)] = list(newer.values())
+        return Memory(base, stamps, models, running=None if weights is None else RunningSum(weights, weights @ base))
 
     def mean_all(self, weights: Array) -> Array:
         """Line 19: grad^q = sum_i weight_i Theta_i^q, over all N workers."""

@@ -1,4 +1,4 @@
-"""Tasks for many workers of one process, answered together: what `Worker.answer` does, for all of them at once.
+"""All workers of one process, answering a task together: what `Worker.answer` does, for all of them at once.
 
 Anything that is not the same question to all of them (mini-batches of gradients, local steps, smoothness, pruned models
 beside whole ones) is left to the workers one by one: `answer` then returns None.
@@ -14,26 +14,12 @@ import numpy as np
 from danl.objective.batched import Batch
 from danl.objective.problem import Problem, Terms
 from danl.objective.regions import IntArray
-from danl.policies.measures import with_a_region
-from danl.protocol.batches import Stacked, Tasks
-from danl.protocol.messages import (
-    Array,
-    GradientReply,
-    GradientTask,
-    HessianReply,
-    HessianSum,
-    HessianTask,
-    LossReply,
-    LossTask,
-    Mask,
-    Replies,
-    pack,
-)
-from danl.protocol.streams import WORKER_MASK, stream
+from danl.protocol.messages import Array, Exchange, GradientTask, HessianTask, LossTask
+from danl.protocol.replies import HessianSum, Replies
 from danl.worker.worker import Worker
 
 
-class Together:
+class BatchedWorkers:
     """All workers of one process."""
 
     def __init__(self, workers: Sequence[Worker], batch: Batch) -> None:
@@ -41,7 +27,7 @@ class Together:
         self._regions = workers[0].regions
 
     @classmethod
-    def of(cls, workers: Sequence[Worker], problem: Terms) -> Together | None:
+    def of(cls, workers: Sequence[Worker], problem: Terms) -> BatchedWorkers | None:
         """The workers together, or None where they have to be asked one by one."""
         if isinstance(problem, Problem):
             batch = problem.batch
@@ -50,79 +36,54 @@ class Together:
             batch = Batch.of(objectives) if Batch.possible(objectives) else None
         return None if batch is None else cls(workers, batch)
 
-    def answer(self, tasks: Tasks) -> Replies | None:
+    def answer(self, exchange: Exchange) -> Replies | None:
         """The replies, or None where the workers have to be asked one by one."""
-        task, workers = tasks.task, tasks.workers
+        task, workers = exchange.task, exchange.workers
         if not len(workers):
             return Replies()
         match task:
-            case LossTask(exchange=exchange, w=w):
-                return Replies(Stacked(LossReply, exchange, workers, self._rows(self.batch.losses(w), workers)))
-            case GradientTask(batch_size=None) if task.submodel == "full" or tasks.idle is None:
-                return self._masked_gradients(tasks, task)
-            case HessianTask(batch_size=None, exchange=exchange, w=w):
-                losses, gradients = self.batch.losses_and_gradients(w)
+            case LossTask():
+                return Replies(workers, self.batch.losses(task.w)[workers])
+            case GradientTask(batch_size=None) if task.submodel == "full" or exchange.idle is None:
+                return self._masked_gradients(exchange, task)
+            case HessianTask(batch_size=None):
+                losses, gradients = self.batch.losses_and_gradients(task.w)
                 rows = None if task.hessian_batch is None else [worker.hessian_rows(task) for worker in self._workers]
-                stacked = Stacked(
-                    HessianReply,
-                    exchange,
-                    workers,
-                    self._rows(losses, workers),
-                    gradients,
-                    hessian_of=partial(self._own_hessian, w, rows),
-                )
-                return Replies(stacked, add_up=partial(self._add_up, w, rows))
+                add_up = partial(self._add_up, task.w, rows)
+                return Replies(workers, losses[workers], self._of(gradients, workers), add_up=add_up)
         return None
 
-    def _masked_gradients(self, tasks: Tasks, task: GradientTask) -> Replies:
+    def _masked_gradients(self, exchange: Exchange, task: GradientTask) -> Replies:
         """Lines 11-14 of Algorithm 1 for all of them."""
-        workers, masks = tasks.workers, tasks.masks
+        workers, masks, pruned = exchange.workers, exchange.masks, None
         if task.choose:
-            masks = np.stack([self._chosen(self._workers[worker], task) for worker in workers.tolist()])
-        holders, pruned = workers, None
-        if tasks.idle is not None and masks is not None:
-            holders = workers[with_a_region(masks)]
+            masks = np.stack([self._workers[worker].chosen_mask(task) for worker in workers.tolist()])
+        elif masks is None and task.mask is not None:
+            masks = np.tile(task.mask, (len(workers), 1))
+        senders = workers
+        if exchange.idle is not None and masks is not None:
+            senders = workers[masks.T.copy().any(axis=0)]  # a tenth of the time along the other axis
         elif task.submodel == "pruned" and masks is not None:
-            pruned = self._regions.expand(masks)
-        part = self.batch.part(holders)
+            pruned = masks[:, self._regions.of_feature]
+        part = self.batch.part(senders)
         if part is not None:
             losses, gradients = part.losses_and_gradients(task.w, pruned)
             self.batch.passes += part.passes
-            if len(holders) < len(workers):  # the others tell their losses alone
-                losses = self._rows(self.batch.losses(task.w), workers)
-        else:
-            if pruned is not None:
-                of_all = np.zeros((self.batch.n_workers, self.batch.layout.size), dtype=bool)
-                of_all[holders] = pruned
-                pruned = of_all
-            losses, gradients = self.batch.losses_and_gradients(task.w, pruned, workers, holders)
-            losses = self._rows(losses, workers)
-        return Replies(
-            Stacked(
-                GradientReply,
-                task.exchange,
-                workers,
-                losses,
-                gradients,
-                masks,
-                self._regions,
-                idle=tasks.idle is not None,
-                holders=None if part is None else holders,
-            )
-        )
+            if len(senders) < len(workers):  # the others report their losses alone
+                losses = self.batch.losses(task.w)[workers]
+            return Replies(workers, losses, gradients, senders, masks)
+        if pruned is not None:
+            of_all = np.zeros((self.batch.n_workers, self.batch.layout.size), dtype=bool)
+            of_all[senders] = pruned
+            pruned = of_all
+        losses, gradients = self.batch.losses_and_gradients(task.w, pruned, workers, senders)
+        # A row for everyone who answered: those without a region are masked, and a copy would cost more.
+        return Replies(workers, losses[workers], self._of(gradients, workers), masks=masks)
 
-    def _chosen(self, worker: Worker, task: GradientTask) -> Mask:
-        assert worker.policy is not None, "the task asks for a mask and this worker has no policy"
-        rng = stream(worker.seed, WORKER_MASK, worker.index, task.round)
-        return worker.policy.mask(task.w, worker.index, task.round, rng, worker.regions)
-
-    def _own_hessian(self, w: Array, rows: Sequence[Array | None] | None, worker: int) -> Array:
-        return pack(self._workers[worker].objective.hessian(w, None if rows is None else rows[worker]))
+    def _of(self, rows: Array, workers: IntArray) -> Array:
+        return rows if len(workers) == len(rows) else rows[workers]
 
     def _add_up(self, w: Array, rows: Sequence[Array | None] | None, weights: Mapping[int, float]) -> HessianSum:
         of_worker = np.zeros(self.batch.n_workers)
         of_worker[list(weights)] = list(weights.values())
         return HessianSum(self.batch.hessian_sum(w, of_worker, rows))
-
-    def _rows(self, values: Array, workers: IntArray) -> Array:
-        return values if len(workers) == len(values) else values[workers]

@@ -96,7 +96,7 @@ class Worker:
 
     def _masked_gradient(self, task: GradientTask) -> GradientReply:
         """Lines 11-14: choose the mask, prune the model, compute the gradient there, send what the mask keeps."""
-        mask = self._mask(task)
+        mask = self.chosen_mask(task) if task.choose else task.mask
         kept = slice(None) if mask is None else self.regions.coordinates(mask)
         w = task.w
         if task.submodel == "pruned":
@@ -108,9 +108,8 @@ class Worker:
             loss = self.objective.value(w)
         return GradientReply(self.index, task.exchange, mask, gradient[kept], loss)
 
-    def _mask(self, task: GradientTask) -> Mask | None:
-        if not task.choose:
-            return task.mask
+    def chosen_mask(self, task: GradientTask) -> Mask:
+        """The regions that this worker's own policy keeps."""
         assert self.policy is not None, "the task asks for a mask and this worker has no policy"
         rng = stream(self.seed, WORKER_MASK, self.index, task.round)
         return self.policy.mask(task.w, self.index, task.round, rng, self.regions)

@@ -29,7 +29,8 @@ from danl.errors import InputError, bad_argument, warn
 from danl.objective.problem import RemoteProblem, Terms
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
-from danl.protocol.messages import Exchange, Failure, FailureKind, Replies, Reply
+from danl.protocol.messages import Exchange, Failure, FailureKind, Reply
+from danl.protocol.replies import Replies, ReplyForm
 from danl.protocol.wire import WireError, decode, encode, most_bytes
 
 OFFLINE = 5
@@ -151,30 +152,32 @@ class GridEngine:
                 "problem: rows in memory cannot be solved on Flower's sites; use danl.objective.problem.RemoteProblem()"
             )
         self._opening = Opening.of(problem, regions=regions, policy=policy, seed=seed)
+        self._form = ReplyForm(regions, problem.layout)
         self._most_bytes = most_bytes(regions.n_features, regions.n_regions) + FAILURE_ROOM
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Send the tasks, collect what comes by the deadline."""
         assert self._opening is not None, "the engine has not been opened"
         seconds = self._deadline if deadline is None else deadline
-        opening, workers = self._opening, {self._nodes[worker]: worker for worker in exchange.tasks}
+        opening, tasks = self._opening, exchange.tasks()
+        workers = {self._nodes[worker]: worker for worker in tasks}
 
         def message(node: int, seconds: float) -> Any:
-            task = exchange.tasks[workers[node]]
+            task = tasks[workers[node]]
             content = ConfigRecord({MESSAGE: encode(task), OPENING: opening.to_json(workers[node])})
             kind, group = message_type(type(task)), str(task.exchange)
             return Message(RecordDict({RECORD: content}), node, kind, ttl=max(seconds, 1.0), group_id=group)
 
         answers, dropped = self._ask({node: message(node, seconds) for node in workers}, seconds, message)
-        received: dict[int, Reply] = {}
+        messages: dict[int, Reply] = {}
         failures: dict[int, Failure] = {}
-        for worker in exchange.tasks:
-            heard = self._heard(worker, answers.get(self._nodes[worker]), seconds)
-            if isinstance(heard, Failure):
-                failures[worker] = heard
+        for worker in tasks:
+            given = self._read(worker, answers.get(self._nodes[worker]), seconds)
+            if isinstance(given, Failure):
+                failures[worker] = given
             else:
-                received[worker] = heard
-        return Replies(received, failures, dropped)
+                messages[worker] = given
+        return self._form.stack(exchange, messages, failures, dropped)
 
     def close(self) -> None:
         """Forget the nodes, which are Flower's to stop; the sites' names stay, for the record."""
@@ -223,7 +226,7 @@ class GridEngine:
             return False
         return now < self._offline.setdefault(node, now) + self._wait
 
-    def _heard(self, worker: int, answer: Any, seconds: float) -> Reply | Failure:
+    def _read(self, worker: int, answer: Any, seconds: float) -> Reply | Failure:
         """A worker's reply, or what became of it."""
 
         def failure(kind: FailureKind, detail: str) -> Failure:

@@ -23,7 +23,8 @@ from danl.errors import InputError
 from danl.objective.problem import Problem, RemoteProblem, Terms
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
-from danl.protocol.messages import Exchange, Replies
+from danl.protocol.messages import Exchange
+from danl.protocol.replies import Replies
 
 STARTS_WITHIN = 300.0
 """Seconds Flower and Ray have to come up."""

@@ -34,8 +34,9 @@ from danl.errors import InputError, bad_argument
 from danl.objective.problem import Problem, RemoteProblem, Terms
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
-from danl.protocol.messages import Exchange, Failure, HessianReply, HessianTask, ModelTask, Replies, Reply, Task
-from danl.protocol.validation import HUGE
+from danl.protocol.messages import Exchange, Failure, HessianTask, ModelTask, Reply, Task
+from danl.protocol.replies import Replies, ReplyForm
+from danl.protocol.validation import has_blown_up
 from danl.protocol.wire import WireError, decode, encode, most_bytes
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class Ray:
         self._number += 1
         self._penalties, self._penalised = problem.penalties, problem.layout.penalised
         self._overflows = math.isinf(problem.loss.second_bound)
+        self._form = ReplyForm(regions, problem.layout)
         self._d, self._longest = problem.n_coefficients, most_bytes(problem.n_coefficients, regions.n_regions)
 
     def close(self) -> None:
@@ -214,13 +216,13 @@ class Ray:
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Call every worker's actor and wait until all have answered or are given up, or the deadline has passed."""
-        outbox = _Outbox()
-        received: dict[int, Reply] = {}
+        outbox, tasks = _Outbox(), exchange.tasks()
+        messages: dict[int, Reply] = {}
         failures: dict[int, Failure] = {}
         hessians: dict[int, Any] = {}
 
         def ask(place: Place) -> Any:
-            task = exchange.tasks[place.index]
+            task = tasks[place.index]
             opening = shard = None
             if place.told != self._number:
                 opening, shard, place.told = self._opening, place.shard, self._number
@@ -231,9 +233,9 @@ class Ray:
                 return reply
             return place.actor.answer.remote(self._number, opening, shard, data, w)
 
-        dropped = late_ones((place for place in self._places if place.index not in exchange.tasks), self._new_actor)
+        dropped = late_ones((place for place in self._places if place.index not in tasks), self._new_actor)
         calls = Calls(
-            [self._places[worker] for worker in exchange.tasks],
+            [self._places[worker] for worker in tasks],
             ask,
             self._new_actor,
             deadline=self._deadline if deadline is None else deadline,
@@ -245,8 +247,8 @@ class Ray:
             if isinstance(answer, Failure):
                 failures[place.index] = answer
             else:
-                received[place.index] = answer
-        replies = Replies(received, failures, dropped + calls.dropped)
+                messages[place.index] = answer
+        replies = self._form.stack(exchange, messages, failures, dropped + calls.dropped)
         return self._with_tree(exchange, replies, hessians) if hessians else replies
 
     def _read(self, place: Place, outcome: Any) -> Reply | Failure:
@@ -275,13 +277,10 @@ class Ray:
         from danl.engines.ray.tree import Leaf
 
         assert self._tree is not None
-        leaves = {}
-        for who, reply in replies.received.items():
-            task = exchange.tasks[who]
-            if who in hessians and isinstance(reply, HessianReply) and isinstance(task, ModelTask):
-                blown_up = not np.all(np.abs(task.w) <= HUGE)
-                excused = blown_up or (self._overflows and reply.loss == math.inf)
-                leaves[who] = Leaf(who, self._penalties[who] * self._penalised, excused, blown_up, hessians[who])
+        leaves, blown_up = {}, has_blown_up(exchange.task)
+        for who, loss in zip(replies.workers.tolist(), replies.losses.tolist(), strict=True):
+            excused = blown_up or (self._overflows and loss == math.inf)
+            leaves[who] = Leaf(who, self._penalties[who] * self._penalised, excused, blown_up, hessians[who])
         return replace(replies, add_up=partial(self._tree.add_up, leaves, self._d))
 
 
@@ -289,7 +288,7 @@ class _Outbox:
     """The tasks of an exchange as what is passed to the actors; what workers share is packed once."""
 
     def __init__(self) -> None:
-        self._packed: dict[int, tuple[bytes, Any]] = {}  # by the id of the task, which the exchange keeps alive
+        self._packed: dict[int, tuple[bytes, Any]] = {}  # by the id of the task, which the caller keeps alive
         self._models: dict[int, Any] = {}
 
     def packed(self, task: Task) -> tuple[bytes, Any]:

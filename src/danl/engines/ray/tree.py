@@ -1,6 +1,6 @@
 """Hessians added up in a tree of Ray calls, so that nobody holds N of them: sum_i weight_i Hess F_i.
 
-A leaf takes the Hessians of up to `fan_in` workers, looks at each as the border does, and adds up the good ones; the
+A leaf takes the Hessians of up to `fan_in` workers, looks at each as the server would, and adds up the good ones; the
 nodes above add the sums. The groups follow the workers' numbers, so the same Hessians give the same bits. The driver
 sees the root's sum and what was wrong with whom. (Ray itself keeps objects below 100 kB with the driver and sends them
 on from there: one Hessian of up to 158 coefficients.)
@@ -21,7 +21,8 @@ import numpy as np
 import ray
 from ray.exceptions import RayError
 
-from danl.protocol.messages import Array, HessianSum, packed_size
+from danl.protocol.messages import Array, packed_size
+from danl.protocol.replies import HessianSum, vector_fault
 from danl.protocol.validation import packed_fault
 
 TREE_SECONDS = 60.0
@@ -55,7 +56,8 @@ class Adder:
         total: Array | None = None
         faults: dict[int, str] = {}
         for (worker, weight, penalties, excused, blown_up), packed in zip(terms, hessians, strict=True):
-            fault = packed_fault(packed, penalties, excused=excused, blown_up=blown_up)
+            fault = vector_fault("Hessian", packed, packed_size(d))
+            fault = fault or packed_fault(packed, penalties, excused=excused, blown_up=blown_up)
             if fault is not None:
                 faults[worker] = fault
                 continue
