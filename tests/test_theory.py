@@ -90,10 +90,10 @@ def test_sampling_constants_are_the_measured_deviations():
         return math.sqrt(np.mean([np.sum(draw**2) for draw in draws]))
 
     def gradient(local, w, rows):
-        return local.value_and_gradient(w, rows)[1]
+        return local.sample(rows).value_and_gradient(w)[1]
 
     def hessian(local, w, rows):
-        return local.hessian(w, rows)
+        return local.sample(rows).hessian(w)
 
     points = (np.zeros(7), reference.w)
     measured = max(deviation(local, w, 6, gradient) for local in problem.locals for w in points)

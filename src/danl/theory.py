@@ -260,7 +260,7 @@ def _gradient_deviation(local: LocalObjective, w: Array, batch: int | None) -> f
     if batch is None or batch >= local.n_rows:
         return 0.0
     coefficients = local.n_rows * local.row_weights * local.loss.first(local.y, local.margins(w))
-    mean = local.pulled_back(coefficients) / local.n_rows
+    mean = local.transpose_product(coefficients) / local.n_rows
     return _sampling_deviation(np.square(coefficients * local.row_norms), float(mean @ mean), batch)
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from danl.data import Shard, load_dataset, partition
-from danl.data.partition import check_rows
+from danl.data.shard import check_rows
 from danl.errors import InputError
 
 SCHEMES = ["iid", "sorted", "sorted:shuffle=0.3", "dirichlet:alpha=0.1", "dirichlet", "quantity:alpha=0.2"]

@@ -151,11 +151,20 @@ def test_many_workers_of_dense_and_of_sparse_rows():
             close(gradients[worker], gradient)
 
 
-def test_a_loss_of_ones_own_and_mixed_shards_are_asked_one_by_one():
+def test_sparse_and_dense_shards_are_one_batch():
     sparse_one, dense_one = problem("logistic").shards[0], problem("logistic", dense=True).shards[1]
     mixed = danl.Problem([sparse_one, dense_one], alpha=0.1)
-    assert mixed.batch is None
-    assert danl.solve(mixed).status == "converged"
+    assert sparse.issparse(mixed.batch.X)
+    w = np.random.default_rng(1).normal(size=7)
+    losses, gradients = mixed.batch.losses_and_gradients(w)
+    for own, loss, gradient in zip(mixed.locals, losses, gradients, strict=True):
+        expected = own.value_and_gradient(w)
+        close(loss, expected[0])
+        close(gradient, expected[1])
+    close(mixed.hessian(w), 0.5 * sum(own.hessian(w) for own in mixed.locals))
+    one, other = (danl.solve(mixed, engine=Local(batched=each)) for each in (True, False))
+    assert one.status == other.status == "converged"
+    close(one.w, other.w)
 
 
 def test_a_model_changed_in_place_has_new_margins():
@@ -209,13 +218,13 @@ def value(request):
 @pytest.mark.parametrize("terms", [{}, {"weighted": True}, {"intercept": True}, {"dense": True}], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, value, monkeypatch):
-    monkeypatch.setattr("danl.objective.batched.SMALL_WORKER", small)
+    monkeypatch.setattr("danl.objective.kernels.SMALL_WORKER", small)
     monkeypatch.setattr("danl.objective.batched.BLOCK_ENTRIES", entries)  # with 40, large workers lie in several blocks
-    monkeypatch.setattr("danl.objective.kernels.SLAB_ENTRIES", 9)
+    monkeypatch.setattr("danl.objective.kernels.CHUNK_ENTRIES", 9)
     made = problem(loss, value=value, **terms)
     batch = made.batch
     assert (len(batch.blocks) > 3) == (entries == 40)
-    w = np.random.default_rng(1).standard_normal(batch.layout.size)
+    w = np.random.default_rng(1).standard_normal(batch.layout.n_coefficients)
     masks = np.random.default_rng(2).random((5, len(w))) < 0.6
     losses, gradients = batch.losses_and_gradients(w)
     pruned = batch.losses_and_gradients(w, masks)
@@ -234,8 +243,8 @@ def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, va
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_runs_are_the_same_where_only_some_are_gone_through(policy, value, monkeypatch):
-    monkeypatch.setattr("danl.objective.batched.SMALL_WORKER", 0)
-    monkeypatch.setattr("danl.objective.kernels.SLAB_ENTRIES", 9)
+    monkeypatch.setattr("danl.objective.kernels.SMALL_WORKER", 0)
+    monkeypatch.setattr("danl.objective.kernels.CHUNK_ENTRIES", 9)
     made = problem("logistic", value=value)
     arguments = {"method": "danl-masked", "policy": policy, "regions": 3, "max_rounds": 12}
     one, other = (danl.solve(made, engine=Local(batched=batched), **arguments) for batched in (True, False))
@@ -246,7 +255,7 @@ def test_runs_are_the_same_where_only_some_are_gone_through(policy, value, monke
 
 
 def test_rows_of_workers_that_are_not_asked_are_not_gone_through(monkeypatch):
-    monkeypatch.setattr("danl.objective.batched.SMALL_WORKER", 0)
+    monkeypatch.setattr("danl.objective.kernels.SMALL_WORKER", 0)
     made, seen = problem("logistic"), []
     inner = kernels._csr_matvec
     monkeypatch.setattr(kernels, "_csr_matvec", lambda rows, *rest: seen.append(rows) or inner(rows, *rest))
@@ -257,9 +266,9 @@ def test_rows_of_workers_that_are_not_asked_are_not_gone_through(monkeypatch):
 @pytest.mark.parametrize("terms", [{}, {"weighted": True}, {"intercept": True}, {"dense": True}], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_few_of_many_are_a_batch_of_their_own(loss, terms, value, monkeypatch):
-    monkeypatch.setattr(kernels, "MANY_NUMBERS", 0)
+    monkeypatch.setattr("danl.objective.batched.MANY_NUMBERS", 0)
     made = problem(loss, sizes=(2, 1, 9, 4) * 10, value=value, **terms)
-    w = np.random.default_rng(1).standard_normal(made.batch.layout.size)
+    w = np.random.default_rng(1).standard_normal(made.batch.layout.n_coefficients)
     workers = np.array([2, 3, 11, 39])
     masks = np.random.default_rng(2).random((4, len(w))) < 0.6
     part = made.batch.part(workers)
@@ -273,7 +282,7 @@ def test_a_few_of_many_are_a_batch_of_their_own(loss, terms, value, monkeypatch)
         close(pruned[0][row], expected[0])
         close(pruned[1][row], expected[1])
     assert made.batch.part(np.arange(11)) is None  # more than one in four
-    monkeypatch.setattr(kernels, "MANY_NUMBERS", 10**6)
+    monkeypatch.setattr("danl.objective.batched.MANY_NUMBERS", 10**6)
     assert made.batch.part(workers) is None
 
 
@@ -297,7 +306,7 @@ def test_runs_where_a_few_of_many_come_back(method, policy, many, monkeypatch):
     monkeypatch.setattr(
         Memory, "_with_rows", lambda self, who, *rest: touched.append(len(who)) or inner(self, who, *rest)
     )
-    monkeypatch.setattr(kernels, "MANY_NUMBERS", many)
+    monkeypatch.setattr("danl.objective.batched.MANY_NUMBERS", many)
     few = danl.solve(made, engine=Local(), **arguments)
     if many:  # a memory as small as this is written anew
         assert touched == []

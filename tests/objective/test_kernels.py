@@ -18,13 +18,13 @@ def products(request, monkeypatch):
         assert kernels._csr_matvec is not None, (
             "this scipy has moved its inner loops: danl is slower with it, not wrong"
         )
-    return kernels.times, kernels.transposed_times
+    return kernels.times, kernels.transpose_times
 
 
 @pytest.mark.parametrize("shape", [(30, 7), (1, 1), (5, 0), (0, 5), (7, 40)])
 @pytest.mark.parametrize("indices", [np.int32, np.int64])
 def test_products_are_those_of_the_dense_matrix(products, shape, indices):
-    times, transposed_times = products
+    times, transpose_times = products
     rng = np.random.default_rng(0)
     dense = rng.standard_normal(shape) * (rng.random(shape) < 0.4)
     X = sparse.csr_matrix(dense)
@@ -32,62 +32,62 @@ def test_products_are_those_of_the_dense_matrix(products, shape, indices):
     w, slopes = rng.standard_normal(shape[1]), rng.standard_normal(shape[0])
     for given in (X, dense):
         np.testing.assert_allclose(times(given, w), dense @ w, rtol=0, atol=1e-13)
-        np.testing.assert_allclose(transposed_times(given, slopes), dense.T @ slopes, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(transpose_times(given, slopes), dense.T @ slopes, rtol=0, atol=1e-13)
 
 
 def test_a_vector_of_another_length_is_refused(products):
-    times, transposed_times = products
+    times, transpose_times = products
     X = sparse.random(20, 6, 0.5, format="csr", random_state=0)
-    for product, length in ((times, 5), (times, 7), (transposed_times, 19), (transposed_times, 21)):
+    for product, length in ((times, 5), (times, 7), (transpose_times, 19), (transpose_times, 21)):
         with pytest.raises(ValueError, match="dimension mismatch"):
             product(X, np.ones(length))
 
 
 def test_a_strided_vector_is_read_as_it_is(products):
-    times, transposed_times = products
+    times, transpose_times = products
     X = sparse.random(20, 6, 0.5, format="csr", random_state=0)
     pairs = np.arange(40.0).reshape(20, 2)
-    np.testing.assert_allclose(transposed_times(X, pairs[:, 1]), X.T @ pairs[:, 1])
+    np.testing.assert_allclose(transpose_times(X, pairs[:, 1]), X.T @ pairs[:, 1])
     np.testing.assert_allclose(times(X, pairs[::3, 0][:6]), X @ pairs[::3, 0][:6])
 
 
 @pytest.mark.parametrize("value", [None, 1.0, 2.5])
 @pytest.mark.parametrize("entries", [1, 7, 1000])
-def test_slabs_are_the_rows_of_their_owners(products, value, entries, monkeypatch):
-    monkeypatch.setattr(kernels, "SLAB_ENTRIES", entries)
+def test_chunks_are_the_rows_of_their_workers(products, value, entries, monkeypatch):
+    monkeypatch.setattr(kernels, "CHUNK_ENTRIES", entries)
     rng = np.random.default_rng(0)
     X = sparse.random(60, 8, 0.4, format="csr", random_state=0)
     X.data[:] = rng.standard_normal(X.nnz) if value is None else value
     X.data[X.indptr[7] : X.indptr[9]] = 0.0
-    X.eliminate_zeros()  # an owner whose rows have no entries
+    X.eliminate_zeros()  # a worker whose rows have no entries
     bounds = [0, 7, 9, 40, 60]
     assert kernels.repeated_value(X) == value
-    slabs = kernels.Slabs(X, bounds, value)
+    chunks = kernels.RowChunks(X, bounds, value)
     w, models, slopes = rng.standard_normal(8), rng.standard_normal((4, 8)), rng.standard_normal(60)
     of_each = [slice(*ends) for ends in pairwise(bounds)]
     back = np.stack([X[own].T @ slopes[own] for own in of_each])
-    np.testing.assert_allclose(slabs.times(w), X @ w, atol=1e-13)
+    np.testing.assert_allclose(chunks.times(w), X @ w, atol=1e-13)
     np.testing.assert_allclose(
-        slabs.times(models), np.concatenate([X[own] @ m for own, m in zip(of_each, models, strict=True)]), atol=1e-13
+        chunks.times(models), np.concatenate([X[own] @ m for own, m in zip(of_each, models, strict=True)]), atol=1e-13
     )
-    np.testing.assert_allclose(slabs.transposed_times(slopes), back, atol=1e-13)
+    np.testing.assert_allclose(chunks.transpose_times(slopes), back, atol=1e-13)
     asked = np.array([True, False, False, True])
-    product = slabs.times(w, asked.tolist())
+    product = chunks.times(w, asked.tolist())
     np.testing.assert_allclose(product[np.r_[0:7, 40:60]], (X @ w)[np.r_[0:7, 40:60]], atol=1e-13)
     assert not product[7:40].any()
-    np.testing.assert_allclose(slabs.transposed_times(slopes, asked.tolist()), back * asked[:, None], atol=1e-13)
+    np.testing.assert_allclose(chunks.transpose_times(slopes, asked.tolist()), back * asked[:, None], atol=1e-13)
 
 
 def test_equal_values_are_kept_once(monkeypatch):
-    monkeypatch.setattr(kernels, "SLAB_ENTRIES", 64)
+    monkeypatch.setattr(kernels, "CHUNK_ENTRIES", 64)
     X = sparse.random(300, 40, 0.3, format="csr", random_state=0)
     assert kernels.repeated_value(X) is None
     X.data[:] = 1.0
-    slabs = [slab for _, _, slab in kernels.Slabs(X, [0, 300], 1.0)._slabs]
-    assert len(slabs) > 30
-    assert max(slab.nnz for slab in slabs) < 64 + 40  # to the end of a row
-    assert len({slab.data.__array_interface__["data"][0] for slab in slabs}) == 1
-    assert all(np.shares_memory(slab.indices, X.indices) for slab in slabs)
+    chunks = [chunk for _, _, chunk in kernels.RowChunks(X, [0, 300], 1.0)._chunks]
+    assert len(chunks) > 30
+    assert max(chunk.nnz for chunk in chunks) < 64 + 40  # to the end of a row
+    assert len({chunk.data.__array_interface__["data"][0] for chunk in chunks}) == 1
+    assert all(np.shares_memory(chunk.indices, X.indices) for chunk in chunks)
 
 
 def test_one_value_among_many_others_is_noticed(monkeypatch):

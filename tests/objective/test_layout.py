@@ -14,7 +14,7 @@ layouts = st.builds(Layout, st.integers(1, 6), st.integers(1, 4), st.booleans())
 
 @given(layouts)
 def test_split_and_join_are_each_others_way_back(layout):
-    w = np.arange(1.0, layout.size + 1)
+    w = np.arange(1.0, layout.n_coefficients + 1)
     coefficients, intercepts = layout.split(w)
     assert coefficients.shape == (layout.n_outputs, layout.n_features)
     assert intercepts.shape == (layout.n_outputs,)
@@ -36,7 +36,7 @@ def test_w_is_laid_out_as_if_x_had_a_last_column_of_ones(layout):
 
 def test_the_places_by_hand():
     layout = Layout(2, 3, intercept=True)
-    assert (layout.columns, layout.size) == (3, 9)
+    assert (layout.columns, layout.n_coefficients) == (3, 9)
     w = layout.join([[1, 2], [3, 4], [5, 6]], [-1, -2, -3])
     np.testing.assert_array_equal(w, [1, 2, -1, 3, 4, -2, 5, 6, -3])
     np.testing.assert_array_equal(layout.penalised, [True, True, False] * 3)
@@ -57,7 +57,7 @@ def test_all_but_the_intercepts_are_penalised(layout):
     coefficients, intercepts = layout.split(layout.penalised.astype(float))
     assert coefficients.all()
     assert not intercepts.any()
-    assert layout.penalised.shape == (layout.size,)
+    assert layout.penalised.shape == (layout.n_coefficients,)
 
 
 # Regions.
@@ -98,8 +98,8 @@ def test_the_default_is_four_regions_or_one_a_feature(features, expected):
             layout = Layout(features, outputs, intercept)
             regions = layout.regions(None)
             assert regions.n_regions == expected
-            assert regions.n_features == layout.size
-            assert regions.sizes.sum() == layout.size
+            assert regions.n_features == layout.n_coefficients
+            assert regions.sizes.sum() == layout.n_coefficients
 
 
 def test_regions_by_prefix_keep_their_names():
@@ -124,7 +124,7 @@ def test_every_number_is_in_one_region_and_every_output_is_cut_alike(layout, cou
     count = min(count, layout.n_features)
     regions = layout.regions(count)
     assert regions.n_regions == count
-    assert sorted(np.concatenate([regions.indices(q) for q in range(count)])) == list(range(layout.size))
+    assert sorted(np.concatenate([regions.indices(q) for q in range(count)])) == list(range(layout.n_coefficients))
     rows = regions.of_feature.reshape(layout.n_outputs, layout.columns)
     assert (rows == rows[0]).all()
 

@@ -211,7 +211,7 @@ def test_value_gradient_hessian_and_scores(intercept, weighted, as_sparse, weigh
         assert gradient[k] == pytest.approx(slope, rel=1e-6, abs=1e-8)
         np.testing.assert_allclose(hessian[k], bend, rtol=1e-6, atol=1e-8)
     local = problem.locals[0]
-    rows = [local.value_and_gradient(w, np.array([row]))[1] - local.penalties * w for row in range(local.n_rows)]
+    rows = [local.sample(np.array([row])).value_and_gradient(w)[1] - local.penalties * w for row in range(local.n_rows)]
     outer = sum(np.outer(g, g) for g in rows) / local.n_rows**2  # a sample of one row stands for all of them
     np.testing.assert_allclose(local.scores(w), outer, rtol=1e-10, atol=1e-14)
 
@@ -246,17 +246,17 @@ def test_an_intercept_is_a_column_of_ones_without_a_penalty(loss, as_sparse):
 def test_the_smoothness_constant_bounds_the_hessian():
     for local in classes_problem(weighted=True).locals:
         for seed in range(5):
-            w = np.random.default_rng(seed).normal(size=local.layout.size)
+            w = np.random.default_rng(seed).normal(size=local.layout.n_coefficients)
             assert np.linalg.eigvalsh(local.hessian(w))[-1] <= local.smoothness()
-        assert np.linalg.eigvalsh(local.hessian(np.zeros(local.layout.size)))[-1] > 0.3 * local.smoothness()
+        assert np.linalg.eigvalsh(local.hessian(np.zeros(local.layout.n_coefficients)))[-1] > 0.3 * local.smoothness()
 
 
 @pytest.mark.slow
 def test_a_sampled_gradient_is_unbiased():
     local = classes_problem(weighted=True).locals[2]
-    w, rng = np.ones(local.layout.size), np.random.default_rng(0)
+    w, rng = np.ones(local.layout.n_coefficients), np.random.default_rng(0)
     value, gradient = local.value_and_gradient(w)
-    draws = [local.value_and_gradient(w, rng.choice(9, size=4, replace=False)) for _ in range(4000)]
+    draws = [local.sample(rng.choice(9, size=4, replace=False)).value_and_gradient(w) for _ in range(4000)]
     assert np.mean([each for each, _ in draws]) == pytest.approx(value, rel=0.02)
     np.testing.assert_allclose(np.mean([each for _, each in draws], axis=0), gradient, atol=0.01)
 

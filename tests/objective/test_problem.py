@@ -89,7 +89,7 @@ def test_a_sampled_gradient_is_unbiased():
     local = random_problem(weighted=True).locals[1]
     w, rng = np.full(7, 0.2), np.random.default_rng(0)
     value, gradient = local.value_and_gradient(w)
-    draws = [local.value_and_gradient(w, rng.choice(14, size=4, replace=False)) for _ in range(20_000)]
+    draws = [local.sample(rng.choice(14, size=4, replace=False)).value_and_gradient(w) for _ in range(20_000)]
     assert np.mean([draw[0] for draw in draws]) == pytest.approx(value, rel=0.02)
     np.testing.assert_allclose(np.mean([draw[1] for draw in draws], axis=0), gradient, atol=0.01)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from danl.objective import kernels
+from danl.objective import batched
 from danl.objective.regions import Regions
 from danl.protocol.replies import Replies
 from danl.server.memory import UPDATES, Memory
@@ -110,8 +110,8 @@ def test_where_everything_is_fresh_there_is_nothing_to_correct():
 @pytest.fixture
 def touching_few(monkeypatch):
     """Only the rows of those who come back are touched, however small the memory."""
-    monkeypatch.setattr(kernels, "MANY_NUMBERS", 0)
-    monkeypatch.setattr(kernels, "FEW", 2)
+    monkeypatch.setattr(batched, "MANY_NUMBERS", 0)
+    monkeypatch.setattr(batched, "FEW", 2)
 
 
 def few_come_back(rng, t, n_workers, d, regions):

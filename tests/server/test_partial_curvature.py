@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import danl
+from danl.objective.hessian_parts import blocks, diagonal, times
 from danl.objective.losses import LOSSES
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
@@ -17,7 +18,6 @@ from danl.server.carried import corrected, predicted_changes
 from danl.server.curvature import project
 from danl.server.memory import Memory
 from danl.server.partial_curvature import Blocks, Diagonal, LowRank, QuasiNewton, build, low_rank, nystrom
-from danl.worker.hessian_parts import blocks, diagonal, times
 from danl.worker.worker import Worker
 from tests.problems import TARGETS, random_shards
 
@@ -54,23 +54,24 @@ def shuffled(d, count, rng):
 def test_parts_are_those_of_the_whole_hessian(name, problem):
     rng = np.random.default_rng(1)
     for objective in problem.locals[:2]:
-        d = objective.layout.size
+        d = objective.layout.n_coefficients
         w, V, regions = 0.3 * rng.normal(size=d), rng.normal(size=(d, 4)), shuffled(d, 3, rng)
         for rows in (None, np.array([0, 2, 3])):
-            whole = objective.hessian(w, rows)
+            sample = objective.sample(rows)
+            whole = sample.hessian(w)
             penalty = np.diag(np.broadcast_to(objective.penalties, d))
-            np.testing.assert_allclose(diagonal(objective, w, rows), whole.diagonal(), rtol=1e-12, atol=1e-14)
-            np.testing.assert_allclose(times(objective, w, V, rows), (whole - penalty) @ V, rtol=1e-10, atol=1e-13)
+            np.testing.assert_allclose(diagonal(sample, w), whole.diagonal(), rtol=1e-12, atol=1e-14)
+            np.testing.assert_allclose(times(sample, w, V), (whole - penalty) @ V, rtol=1e-10, atol=1e-13)
             own = [regions.indices(q) for q in range(3)]
             expected = np.concatenate([pack(whole[np.ix_(each, each)]) for each in own])
-            np.testing.assert_allclose(blocks(objective, w, regions, rows), expected, rtol=1e-10, atol=1e-14)
+            np.testing.assert_allclose(blocks(sample, w, regions), expected, rtol=1e-10, atol=1e-14)
 
 
 def test_a_product_is_the_same_in_pieces(monkeypatch):
     objective, rng = multinomial(intercept=True, as_sparse=True).locals[0], np.random.default_rng(0)
     w, V = rng.normal(size=18), rng.normal(size=(18, 7))
     at_once = times(objective, w, V)
-    monkeypatch.setattr("danl.worker.hessian_parts.CHUNK", 200)  # two columns at a time
+    monkeypatch.setattr("danl.objective.hessian_parts.CHUNK", 200)  # two columns at a time
     np.testing.assert_allclose(times(objective, w, V), at_once, rtol=1e-13, atol=1e-15)
 
 

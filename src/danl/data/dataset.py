@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from danl.data.fetch import locate
 from danl.data.files import Table, file_format, read_csv, read_libsvm, read_parquet
-from danl.data.partition import check_rows
 from danl.data.place import place_of
 from danl.data.registry import REGISTRY, Registered, lookup
+from danl.data.shard import check_rows
 from danl.data.text import is_number
 from danl.errors import InputError, bad_argument
 

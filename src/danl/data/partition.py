@@ -1,153 +1,26 @@
-"""Dividing rows among workers, and what one worker then holds.
+"""Dividing rows among workers.
 
 How rows are divided decides how hard a federated problem is: even shards are nearly interchangeable, shards
 sorted by label are as different as they can be, and real sites lie in between. Every scheme puts each row
 into exactly one shard and leaves no worker without a row, so that the objective over the shards is always
 the one over all rows.
-
-Data enter the library here (or through `danl.data.dataset`, which shares `check_rows`): past this border
-every X is CSR or dense float64 and every entry is finite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
 from danl.checks import check_number, check_share, is_real, is_whole
-from danl.data.rows import rows_of
 from danl.data.schema import Names, name_of, names_of
+from danl.data.shard import Rows, Shard, check_rows, rows_of
 from danl.errors import InputError, bad_argument
 from danl.spec import SpecValue, parse_spec, unknown_name
 
-Rows = NDArray[np.intp]
-
 _QUANTILE_BINS = 10  # a target with more distinct values than this is binned to get labels
-
-
-@dataclass(frozen=True, eq=False)
-class Shard:
-    """The rows of one worker; `partition` makes them, `Shard.of` checks rows that came another way.
-
-    Attributes
-    ----------
-    X
-        CSR matrix or dense array, float64, one row an example.
-    y
-        Targets, float64.
-    weights
-        Weight of each row, or None when all count the same.
-    rows
-        Where each row was in the data that were divided.
-    name
-        ``"worker-3"``, or the site's id.
-    feature_names, target_name
-        What the columns of X and the target are called, where that is known.
-    """
-
-    X: Any = field(repr=False)
-    y: NDArray[np.float64] = field(repr=False)
-    weights: NDArray[np.float64] | None = field(repr=False)
-    rows: Rows = field(repr=False)
-    name: str
-    feature_names: Names | None = field(repr=False, default=None)
-    target_name: str | None = field(repr=False, default=None)
-
-    @classmethod
-    def of(
-        cls,
-        X: Any,
-        y: ArrayLike,
-        *,
-        weights: ArrayLike | None = None,
-        rows: ArrayLike | None = None,
-        name: str = "worker-0",
-        feature_names: Sequence[str] | None = None,
-        target_name: str | None = None,
-    ) -> Shard:
-        """Make a shard from a worker's own rows, with the checks that `partition` makes.
-
-        Names are those of a data frame, unless given.
-        """
-        names = names_of(X, feature_names)
-        target_name = target_name if target_name is not None else name_of(y)
-        X, targets, row_weights = check_rows(X, y, weights, feature_names=names)
-        indices = np.arange(len(targets)) if rows is None else np.asarray(rows, dtype=np.intp)
-        if indices.shape != targets.shape:
-            raise InputError(f"rows: found {indices.shape}, must have one index for each of the {len(targets)} rows")
-        return cls(X, targets, row_weights, indices, name, names, target_name)
-
-    @property
-    def n_rows(self) -> int:
-        """The rows of X."""
-        return len(self.y)
-
-    @property
-    def total_weight(self) -> float:
-        """The number of rows, or the sum of their weights."""
-        return float(self.n_rows) if self.weights is None else float(self.weights.sum())
-
-    @property
-    def nbytes(self) -> int:
-        """Memory the shard takes, index arrays included."""
-        parts = [self.X.data, self.X.indices, self.X.indptr] if sparse.issparse(self.X) else [self.X]
-        parts += [self.y, self.rows] if self.weights is None else [self.y, self.rows, self.weights]
-        return sum(int(part.nbytes) for part in parts)
-
-
-def check_rows(
-    X: Any,
-    y: ArrayLike,
-    weights: ArrayLike | None = None,
-    *,
-    feature_names: Sequence[str] | None = None,
-) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return X as CSR or dense float64 and y and weights as float64, or say which entry is wrong.
-
-    Entries must be finite, lengths must agree, weights must not be negative nor all zero.
-    """
-    X = _as_matrix(X)
-    targets = _as_vector("y", y, X.shape[0])
-    row_weights = None if weights is None else _as_vector("weights", weights, X.shape[0])
-    entry = _first_not_finite(X)
-    if entry is not None:
-        row, column, value = entry
-        where = f"{column} (counted from 0)" if feature_names is None else repr(feature_names[column])
-        raise bad_argument(
-            f"X[{row}, {column}]",
-            value,
-            "a finite number",
-            f"it is in row {row} (counted from 0), column {where}: fill it in or drop the row",
-            of_a_row=True,
-        )
-    for name, vector in (("y", targets), ("weights", row_weights)):
-        if vector is not None and not np.isfinite(vector).all():
-            row = int(np.flatnonzero(~np.isfinite(vector))[0])
-            raise bad_argument(
-                f"{name}[{row}]",
-                float(vector[row]),
-                "a finite number",
-                f"it is in row {row} (counted from 0): fill it in or drop the row",
-                of_a_row=True,
-            )
-    if row_weights is not None:
-        if (row_weights < 0).any():
-            row = int(np.flatnonzero(row_weights < 0)[0])
-            raise bad_argument(
-                f"weights[{row}]",
-                float(row_weights[row]),
-                "0 or more",
-                f"it is in row {row} (counted from 0)",
-                of_a_row=True,
-            )
-        if not row_weights.any():
-            raise InputError(f"weights: all {len(row_weights)} are 0; at least one row must count")
-    return X, targets, row_weights
 
 
 def partition(
@@ -212,15 +85,20 @@ def partition(
         groups = divide(targets, count, _generator(seed), **(defaults | options))
         _fill_empty(groups)
         names = [f"worker-{index}" for index in range(count)]
-    shards = _shards(X, targets, row_weights, [np.sort(rows) for rows in groups], names)
-    return [replace(shard, feature_names=columns, target_name=target) for shard in shards] if columns else shards
+    return _shards(X, targets, row_weights, [np.sort(rows) for rows in groups], names, columns, target)
 
 
 def _shards(
-    X: Any, y: NDArray[np.float64], weights: NDArray[np.float64] | None, groups: list[Rows], names: list[str]
+    X: Any,
+    y: NDArray[np.float64],
+    weights: NDArray[np.float64] | None,
+    groups: list[Rows],
+    names: list[str],
+    columns: Names | None,
+    target: str | None,
 ) -> list[Shard]:
     """One copy of the rows, sorted by worker; a shard is a stretch of it."""
-    order = np.concatenate(groups)
+    order, target = np.concatenate(groups), target if columns else None
     in_order = len(order) == 0 or bool((np.diff(order) == 1).all())
     X, y = (X, y) if in_order else (X[order], y[order])
     weights = weights if weights is None or in_order else weights[order]
@@ -233,9 +111,8 @@ def _shards(
                 f"weights: all {len(rows)} rows of shard {name!r} have weight 0; every shard needs a row that "
                 "counts: drop the rows with weight 0, or use fewer workers or another seed"
             )
-        shards.append(
-            Shard(rows_of(X, own.start, own.stop), y[own], None if weights is None else weights[own], rows, name)
-        )
+        own_weights = None if weights is None else weights[own]
+        shards.append(Shard(rows_of(X, own.start, own.stop), y[own], own_weights, rows, name, columns, target))
     return shards
 
 
@@ -349,51 +226,3 @@ def _generator(seed: int | np.random.Generator) -> np.random.Generator:
     if not is_whole(seed, 0):
         raise bad_argument("seed", seed, "a whole number, 0 or more, or a numpy Generator")
     return np.random.default_rng(int(seed))
-
-
-def _as_matrix(X: Any) -> Any:
-    rule = "a matrix of real numbers, sparse or dense, one row an example"
-    if not sparse.issparse(X):
-        X = np.asarray(X)
-    if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
-        raise InputError(f"X: must be {rule}; found shape {X.shape}")
-    if X.dtype.kind not in "biufO":
-        raise InputError(f"X: must be {rule}; found entries of type {X.dtype}")
-    if sparse.issparse(X):
-        X = sparse.csr_matrix(X, dtype=np.float64)
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        return X
-    try:
-        return np.ascontiguousarray(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"X: must be {rule}; {error}", place=f"X: must be {rule}") from error
-
-
-def _as_vector(name: str, values: ArrayLike, n_rows: int) -> NDArray[np.float64]:
-    vector = np.asarray(values)
-    if vector.shape != (n_rows,):
-        raise InputError(f"{name}: must have one entry for each of the {n_rows} rows of X; found shape {vector.shape}")
-    try:
-        if vector.dtype.kind not in "biufO":
-            raise TypeError(f"found entries of type {vector.dtype}")
-        return np.ascontiguousarray(vector, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{name}: must hold numbers; {error}; danl.load_dataset turns two labels into 0 and 1",
-            place=f"{name}: must hold numbers",
-        ) from error
-
-
-def _first_not_finite(X: Any) -> tuple[int, int, float] | None:
-    entries = X.data if sparse.issparse(X) else X
-    finite = np.isfinite(entries)
-    if finite.all():
-        return None
-    position = int(np.argmin(finite))  # in a dense X, the position in the flattened matrix
-    if not sparse.issparse(X):
-        row, column = divmod(position, X.shape[1])
-        return row, column, float(X[row, column])
-    row = int(np.searchsorted(X.indptr, position, side="right")) - 1
-    return row, int(X.indices[position]), float(X.data[position])

@@ -10,7 +10,14 @@ from types import TracebackType
 
 from danl.errors import InputError
 
-SEE_ROWS = ("danl.data.files", "danl.data.libsvm", "danl.data.frames", "danl.data.partition", "danl.objective.losses")
+SEE_ROWS = (
+    "danl.data.files",
+    "danl.data.libsvm",
+    "danl.data.frames",
+    "danl.data.partition",
+    "danl.data.shard",
+    "danl.objective.losses",
+)
 """Modules whose errors may be about a value: what has no place there is told by its type alone."""
 
 

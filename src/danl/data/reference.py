@@ -13,38 +13,18 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from danl.checks import check_choice
 from danl.data.dataset import not_a_number, read_table
 from danl.data.files import counted
 from danl.data.frames import read_frame
-from danl.data.partition import Shard
 from danl.data.place import place_of
-from danl.data.schema import Names
+from danl.data.shard import Shard
 from danl.data.text import is_number
 from danl.errors import InputError, bad_argument
 
 CODED = ({0.0, 1.0}, {-1.0, 1.0})
 """Binary targets every site codes the same way without being told; the larger of the two is 1."""
-
-
-@dataclass(frozen=True)
-class ShardFacts:
-    """What the server is told of a shard."""
-
-    rows: int
-    total_weight: float
-    n_features: int
-    nbytes: int
-    entries_per_row: float
-    fewest_of_a_class: int
-    """Rows of the rarer class of a binary target; 0 where there is one class only, rows for other targets."""
-    feature_names: Names | None = None
-    """What the columns are called, in the shard's own order; None where they have no names."""
-    target_name: str | None = None
-    site: str = ""
-    """What the site, or its file, is called."""
 
 
 @dataclass(frozen=True)
@@ -180,20 +160,3 @@ def _numbers(labels: NDArray[Any]) -> NDArray[Any]:
     if labels.dtype.kind == "U":
         raise not_a_number(labels)
     return labels
-
-
-def facts_of(shard: Shard, binary: bool) -> ShardFacts:
-    """What is told of a shard."""
-    stored = int(shard.X.nnz) if sparse.issparse(shard.X) else int(shard.X.size)
-    ones = int(np.count_nonzero(shard.y == 1))
-    return ShardFacts(
-        rows=shard.n_rows,
-        total_weight=shard.total_weight,
-        n_features=int(shard.X.shape[1]),
-        nbytes=shard.nbytes,
-        entries_per_row=stored / shard.n_rows,
-        fewest_of_a_class=min(ones, shard.n_rows - ones) if binary else shard.n_rows,
-        feature_names=shard.feature_names,
-        target_name=shard.target_name,
-        site=shard.name,
-    )

@@ -17,7 +17,7 @@ from scipy import sparse
 from danl.errors import InputError
 
 if TYPE_CHECKING:
-    from danl.data.partition import Shard
+    from danl.data.shard import Shard
 
 Names = tuple[str, ...]
 LISTED = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from danl.data.reference import ShardFacts
+from danl.data.shard import ShardFacts
 from danl.objective.problem import RemoteProblem, Terms
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy

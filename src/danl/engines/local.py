@@ -15,10 +15,9 @@ from typing import TypeVar
 import numpy as np
 
 from danl.checks import check_share
-from danl.data.partition import Shard
 from danl.data.place import place_of, unreadable
-from danl.data.reference import ShardFacts, facts_of
 from danl.data.schema import in_order
+from danl.data.shard import Shard, ShardFacts, facts_of
 from danl.errors import InputError
 from danl.objective.problem import Problem, RemoteProblem, Terms
 from danl.objective.regions import Regions

@@ -24,7 +24,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from danl.checks import check_choice, check_number, check_share, check_whole
-from danl.data.partition import Shard, partition
+from danl.data.partition import partition
+from danl.data.shard import Shard
 from danl.errors import DanlWarning, InputError
 from danl.estimators.inference import Inference, observed
 from danl.estimators.saved import read_estimator, write_estimator

@@ -145,6 +145,6 @@ def _inverse(hessian: Array, layout: Layout) -> tuple[Array, NDArray[np.bool_], 
             "feature or add a penalty"
         )
     if outputs > 1:
-        keep = np.eye(layout.size) - shifts
+        keep = np.eye(layout.n_coefficients) - shifts
         inverse = keep @ inverse @ keep
     return np.asarray(inverse), unknown, int(np.count_nonzero(~flat))

@@ -6,7 +6,7 @@ if asked for, an intercept for every output. The vector holds the outputs one af
     w = (coefficients of output 0, its intercept, coefficients of output 1, its intercept, ...)
 
 as if X had a last column of ones. Intercepts are not penalised. Everything past the workers' own mathematics sees a
-vector of `size` numbers cut into regions.
+vector of `n_coefficients` numbers cut into regions.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Layout:
     n_outputs: int = 1
     intercept: bool = False
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """Numbers of one output: its coefficients, and its intercept if there is one."""
         return self.n_features + self.intercept
 
-    @property
-    def size(self) -> int:
+    @cached_property
+    def n_coefficients(self) -> int:
         """d, the length of w."""
         return self.n_outputs * self.columns
 
@@ -74,7 +74,7 @@ class Layout:
         intercepts go to the last one; "classes" makes one region of every output; Regions of all of w stay as they
         are. None: 4 regions of features, or one per feature if there are fewer.
         """
-        if isinstance(spec, Regions) and spec.n_features == self.size:
+        if isinstance(spec, Regions) and spec.n_features == self.n_coefficients:
             return spec
         if isinstance(spec, str) and spec == BY_CLASS:
             if self.n_outputs == 1:
@@ -83,7 +83,7 @@ class Layout:
             return Regions(numbers, tuple(f"class {k}" for k in range(self.n_outputs)))
         cut = min(DEFAULT_REGIONS, self.n_features) if spec is None else spec
         of_features = Regions.make(cut, self.n_features, feature_names)
-        if self.size == self.n_features:
+        if self.n_coefficients == self.n_features:
             return of_features
         one = of_features.of_feature
         if self.intercept:

@@ -5,11 +5,12 @@ r"""F_i of one worker: all the mathematics a worker does on its own rows.
 with margins z = X coefficients + intercept: one number a row, or one for every class. With `first` and `second` the
 derivatives of the loss in the margins and A = (X 1), the gradient is A^T (r first) and the Hessian
 A^T diag(r second) A; with several margins both are made of such blocks, one for a class, or for a pair of them.
+`danl.objective.batched` does the same for many workers at once, with the same margins, second derivatives and products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,9 +19,9 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, softmax
 
-from danl.objective.kernels import Sandwich, times, transposed_times
+from danl.objective.kernels import Sandwich, times, transpose_times
 from danl.objective.layout import Layout
-from danl.objective.losses import Array, Logistic, Loss, outputs_of, second_blocks
+from danl.objective.losses import Array, Loss, outputs_of, weighted_second_derivatives
 
 ROWS_AT_A_TIME = 65_536
 """Rows that are looked at together where a copy of them is made."""
@@ -28,7 +29,7 @@ ROWS_AT_A_TIME = 65_536
 
 @dataclass(frozen=True)
 class LocalObjective:
-    """F_i, on a shard's rows."""
+    """F_i, on a shard's rows or on a sample of them."""
 
     X: Any  # CSR or dense, (rows, features)
     y: Array
@@ -55,7 +56,6 @@ class LocalObjective:
 
     @cached_property
     def sandwich(self) -> Sandwich:
-        """X^T diag(bend) X."""
         return Sandwich(self.X)
 
     @cached_property
@@ -63,40 +63,49 @@ class LocalObjective:
         """The penalty on every number of w: one for all of them, or none on the intercepts."""
         return np.where(self.layout.penalised, self.penalty, 0.0) if self.intercept else self.penalty
 
+    def sample(self, rows: Array | None) -> LocalObjective:
+        """The same on some of the rows; None for all of them. On average over samples it is F_i, weights or not."""
+        if rows is None:
+            return self
+        made = LocalObjective(self.X[rows], self.y[rows], None, self.loss, self.penalty, self.intercept)
+        # Each of the rows stands for n_rows / len(rows) of them.
+        made.__dict__.update(layout=self.layout, row_weights=(self.n_rows / len(rows)) * self.row_weights[rows])
+        return made
+
     def value(self, w: Array) -> float:
         """F_i(w)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            values = self.loss.value(self.y, self._margins(self.X, w))
-            return float(self.row_weights @ values) + self._penalty_at(w)
+            return self._value(w, self.margins(w))
 
-    def value_and_gradient(self, w: Array, rows: Array | None = None) -> tuple[float, Array]:
-        """F_i(w) and its gradient, on all rows or on a sample of them."""
-        X, y, row_weights = self._sample(rows)
+    def value_and_gradient(self, w: Array) -> tuple[float, Array]:
+        """F_i(w) and its gradient."""
         with np.errstate(over="ignore", invalid="ignore"):  # a model that blew up: the loop sees inf and ends the run
-            z = self._margins(X, w)
-            value = float(row_weights @ self.loss.value(y, z)) + self._penalty_at(w)
-            slopes = self.loss.first(y, z)
-            slopes = row_weights * slopes if slopes.ndim == 1 else row_weights[:, None] * slopes
-            gradient = self._pulled_back(X, slopes) + self.penalties * w
-        return value, gradient
+            z = self.margins(w)
+            slopes = self.loss.first(self.y, z)
+            slopes = self.row_weights * slopes if slopes.ndim == 1 else self.row_weights[:, None] * slopes
+            return self._value(w, z), self.transpose_product(slopes) + self.penalties * w
 
-    def hessian(self, w: Array, rows: Array | None = None) -> Array:
+    def _value(self, w: Array, z: Array) -> float:
+        penalised = w[self.layout.penalised] if self.intercept else w
+        penalty = 0.5 * self.penalty * float(penalised @ penalised)
+        return float(self.row_weights @ self.loss.value(self.y, z)) + penalty
+
+    def hessian(self, w: Array) -> Array:
         """The Hessian of F_i at w, dense (d, d)."""
-        X, y, row_weights = self._sample(rows)
-        with np.errstate(over="ignore", invalid="ignore"):
-            z = self._margins(X, w)
-            hessian = self._assembled(X, ((k, m, row_weights * bend) for k, m, bend in second_blocks(self.loss, y, z)))
-        hessian[np.diag_indices_from(hessian)] += self.penalties
-        return hessian
+        return assembled(self.X, self.second_derivatives(w), self.layout, self.sandwich, self.penalty)
+
+    def second_derivatives(self, w: Array) -> Iterator[tuple[int, int, Array]]:
+        """(k, m, r b_km) for every pair of outputs k <= m: second derivatives of the loss, with the rows' weights."""
+        return weighted_second_derivatives(self.loss, self.y, self.margins(w), self.row_weights)
 
     def scores(self, w: Array) -> Array:
         """sum_j r_ij^2 g_ij g_ij^T, dense (d, d): the rows' own gradients, for standard errors that trust no model."""
         with np.errstate(over="ignore", invalid="ignore"):
-            slopes = self.loss.first(self.y, self._margins(self.X, w)).reshape(self.n_rows, -1)
+            slopes = self.loss.first(self.y, self.margins(w)).reshape(self.n_rows, -1)
             slopes = self.row_weights[:, None] * slopes
-            outputs = slopes.shape[1]
-            pairs = ((k, m, slopes[:, k] * slopes[:, m]) for k in range(outputs) for m in range(k, outputs))
-            return self._assembled(self.X, pairs)
+        outputs = slopes.shape[1]
+        pairs = ((k, m, slopes[:, k] * slopes[:, m]) for k in range(outputs) for m in range(k, outputs))
+        return assembled(self.X, pairs, self.layout, self.sandwich)
 
     def moments(self) -> tuple[Array, Array, Array]:
         """Over the rows: mean and variance of every column, mean of the target or the share of each class."""
@@ -107,18 +116,18 @@ class LocalObjective:
 
     def certainty(self, w: Array) -> Array:
         """How far each row's likeliest class is from probability 1: logistic and multinomial losses."""
-        z = self._margins(self.X, w)
+        z = self.margins(w)
         if z.ndim == 1:
             return np.asarray(expit(-np.abs(z)))
         return np.asarray(1.0 - softmax(z, axis=1).max(axis=1))
 
     def margins(self, w: Array) -> Array:
         """A w of every row."""
-        return self._margins(self.X, w)
+        return margins(self.X, w, self.layout)
 
-    def pulled_back(self, slopes: Array) -> Array:
+    def transpose_product(self, slopes: Array) -> Array:
         """A^T slopes, laid out like w."""
-        return self._pulled_back(self.X, slopes)
+        return transpose_product(self.X, slopes, self.layout)
 
     def smoothness(self) -> float:
         """The Lipschitz constant of F_i's gradient: second_bound * |A^T S A| + penalty (inf for Poisson)."""
@@ -126,8 +135,7 @@ class LocalObjective:
 
     def mean_squares(self) -> Array:
         """The diagonal of A^T diag(row_weights) A, for every output."""
-        squares = self.X.power(2) if sparse.issparse(self.X) else np.square(self.X)
-        one = np.asarray(squares.T @ self.row_weights)
+        one = np.asarray(self.squares.T @ self.row_weights)
         return np.tile(np.append(one, np.ones(int(self.intercept))), self.layout.n_outputs)
 
     @cached_property
@@ -135,13 +143,13 @@ class LocalObjective:
         """The largest eigenvalue of A^T diag(row_weights) A."""
         from scipy.sparse.linalg import LinearOperator, eigsh
 
-        one = LocalObjective(self.X, self.y, self.weights, Logistic(), 0.0, self.intercept)  # of one output
-        d = one.layout.size
+        one = Layout(self.layout.n_features, 1, self.intercept)
+        d = one.n_coefficients
         if d == 1:
             return float(self.row_weights @ self.row_norms**2)
 
         def gram(v: Array) -> Array:
-            return one._pulled_back(self.X, self.row_weights * one._margins(self.X, v.ravel()))
+            return transpose_product(self.X, self.row_weights * margins(self.X, v.ravel(), one), one)
 
         start = np.random.default_rng(0).standard_normal(d)  # ARPACK's own start is random: keep runs alike
         return float(eigsh(LinearOperator((d, d), matvec=gram, dtype=float), k=1, v0=start)[0][0])
@@ -149,33 +157,12 @@ class LocalObjective:
     @cached_property
     def row_norms(self) -> Array:
         """|a_ij| for every row, with the one of its intercept."""
-        squares = self.X.multiply(self.X) if sparse.issparse(self.X) else np.square(self.X)
-        return np.asarray(np.sqrt(np.asarray(squares.sum(axis=1)).ravel() + self.intercept))
+        return np.asarray(np.sqrt(np.asarray(self.squares.sum(axis=1)).ravel() + self.intercept))
 
-    def _margins(self, X: Any, w: Array) -> Array:
-        return margins(X, w, self.layout)
-
-    def _pulled_back(self, X: Any, slopes: Array) -> Array:
-        """A^T slopes, as a vector laid out like w."""
-        layout = self.layout
-        if layout.size == layout.n_features:
-            return transposed_times(X, slopes)
-        slopes = slopes.reshape(len(slopes), layout.n_outputs)
-        return layout.join((X.T @ slopes).T, slopes.sum(axis=0))
-
-    def _assembled(self, X: Any, blocks: Iterable[tuple[int, int, Array]]) -> Array:
-        return assembled(X, blocks, self.layout, self.sandwich if X is self.X else Sandwich(X))
-
-    def _penalty_at(self, w: Array) -> float:
-        penalised = w[self.layout.penalised] if self.intercept else w
-        return 0.5 * self.penalty * float(penalised @ penalised)
-
-    def _sample(self, rows: Array | None) -> tuple[Any, Array, Array]:
-        if rows is None:
-            return self.X, self.y, self.row_weights
-        # Each of the rows stands for n_rows / len(rows) of them: an unbiased estimate, weights or not.
-        scale = self.n_rows / len(rows)
-        return self.X[rows], self.y[rows], scale * self.row_weights[rows]
+    @property
+    def squares(self) -> Any:
+        """The entries of X squared."""
+        return self.X.multiply(self.X) if sparse.issparse(self.X) else np.square(self.X)
 
 
 def variances(X: Any, row_weights: Array, means: Array) -> Array:
@@ -195,7 +182,7 @@ def variances(X: Any, row_weights: Array, means: Array) -> Array:
 
 def margins(X: Any, w: Array, layout: Layout) -> Array:
     """A w: (rows,), or (rows, outputs)."""
-    if layout.size == layout.n_features:
+    if layout.n_coefficients == layout.n_features:
         return times(X, w)
     rows = w.reshape(layout.n_outputs, layout.columns)
     z = X @ rows[:, : layout.n_features].T
@@ -204,20 +191,32 @@ def margins(X: Any, w: Array, layout: Layout) -> Array:
     return np.asarray(z[:, 0] if layout.n_outputs == 1 else z)
 
 
-def assembled(X: Any, blocks: Iterable[tuple[int, int, Array]], layout: Layout, sandwich: Sandwich) -> Array:
-    """The symmetric matrix whose block of outputs k <= m is A^T diag(bend) A."""
-    n, columns = layout.n_features, layout.columns
-    if layout.size == n:
-        ((_, _, bend),) = blocks
-        return sandwich(bend)
-    whole = np.empty((layout.size, layout.size))
-    for k, m, bend in blocks:
-        block = np.empty((columns, columns))
-        block[:n, :n] = sandwich(bend)
-        if layout.intercept:
-            block[:n, n] = block[n, :n] = X.T @ bend
-            block[n, n] = bend.sum()
-        here, there = slice(k * columns, (k + 1) * columns), slice(m * columns, (m + 1) * columns)
-        whole[here, there] = block
-        whole[there, here] = block  # symmetric itself
-    return whole
+def transpose_product(X: Any, slopes: Array, layout: Layout) -> Array:
+    """A^T slopes, as a vector laid out like w."""
+    if layout.n_coefficients == layout.n_features:
+        return transpose_times(X, slopes)
+    slopes = slopes.reshape(len(slopes), layout.n_outputs)
+    return layout.join((X.T @ slopes).T, slopes.sum(axis=0))
+
+
+def assembled(
+    X: Any, pairs: Iterable[tuple[int, int, Array]], layout: Layout, sandwich: Sandwich, penalty: float = 0.0
+) -> Array:
+    """The symmetric matrix whose block of outputs k <= m is A^T diag(weights) A, plus the penalty on the diagonal."""
+    n, columns, d = layout.n_features, layout.columns, layout.n_coefficients
+    with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss tells
+        if d == n:
+            ((_, _, weights),) = pairs
+            matrix = sandwich(weights)
+        else:
+            matrix = np.empty((d, d))
+            for k, m, weights in pairs:
+                block = np.empty((columns, columns))
+                block[:n, :n] = sandwich(weights)
+                if layout.intercept:
+                    block[:n, n] = block[n, :n] = X.T @ weights
+                    block[n, n] = weights.sum()
+                here, there = slice(k * columns, (k + 1) * columns), slice(m * columns, (m + 1) * columns)
+                matrix[here, there] = matrix[there, here] = block  # symmetric itself
+    matrix[np.diag_indices(d)] += np.where(layout.penalised, penalty, 0.0)
+    return matrix

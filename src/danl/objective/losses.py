@@ -267,8 +267,8 @@ class Multinomial:
     def second(self, y: Array, z: Array) -> Array:
         """The whole matrix of every row, (rows, classes, classes)."""
         out = np.empty((*z.shape, self.n_outputs))
-        for k, m, bend in self.second_blocks(y, z):
-            out[:, k, m] = out[:, m, k] = bend
+        for k, m, second in self.second_blocks(y, z):
+            out[:, k, m] = out[:, m, k] = second
         return out
 
     def check_targets(self, y: Array) -> None:
@@ -324,12 +324,15 @@ def null_margins(loss: Loss, targets: Array) -> Array:
     return margins if np.isfinite(margins).all() else np.zeros(outputs_of(loss))
 
 
-def second_blocks(loss: Any, y: Array, z: Array) -> Iterator[tuple[int, int, Array]]:
-    """The second derivatives in the margins k <= m of every row; one block where there is one margin."""
-    if z.ndim == 1:
-        yield 0, 0, loss.second(y, z)
-    else:
-        yield from loss.second_blocks(y, z)
+def value_and_first(loss: Loss, y: Array, z: Array) -> tuple[Array, Array]:
+    """The loss of every row and its derivative in the margin."""
+    return loss.value(y, z), loss.first(y, z)
+
+
+def weighted_second_derivatives(loss: Any, y: Array, z: Array, weights: Array) -> Iterator[tuple[int, int, Array]]:
+    """The second derivatives in the margins k <= m of every row, times the row's weight."""
+    for k, m, second in [(0, 0, loss.second(y, z))] if z.ndim == 1 else loss.second_blocks(y, z):
+        yield k, m, weights * second
 
 
 def _log1p_others(z: Array, y: Array) -> Array:

@@ -22,10 +22,10 @@ from typing import Self
 import numpy as np
 
 from danl.checks import check_number
-from danl.data.partition import Shard
 from danl.data.place import place_of
-from danl.data.reference import ShardFacts, ShardReference, facts_of
+from danl.data.reference import ShardReference
 from danl.data.schema import Names, agreed, in_order, labelled, listed, names_of
+from danl.data.shard import Shard, ShardFacts, facts_of
 from danl.errors import InputError, bad_argument
 from danl.objective.batched import Batch
 from danl.objective.centring import moved
@@ -70,7 +70,7 @@ class Terms:
     @property
     def n_coefficients(self) -> int:
         """d, the length of w: one for every feature and output, and one for every intercept."""
-        return self.layout.size
+        return self.layout.n_coefficients
 
     @cached_property
     def rows(self) -> Array:
@@ -232,42 +232,21 @@ class Problem(Terms):
         return tuple(self._local(*each) for each in zip(self.shards, self.penalties.tolist(), strict=True))
 
     @cached_property
-    def batch(self) -> Batch | None:
-        """F_1, ..., F_N, evaluated together; None where they cannot be."""
-        return Batch.of(self.locals) if Batch.possible(self.locals) else None
+    def batch(self) -> Batch:
+        """F_1, ..., F_N, evaluated together."""
+        return Batch.of(self.locals)
 
     def objective(self, w: Array) -> float:
         """f(w)."""
-        if self.batch is not None:
-            return float(self.weights @ self.batch.losses(w))
-        return float(sum(c * local.value(w) for c, local in zip(self.weights, self.locals, strict=True)))
+        return float(self.weights @ self.batch.losses(w))
 
     def value_and_gradient(self, w: Array, weights: Array | None = None) -> tuple[float, Array]:
         """f(w) and its gradient; with other `weights`, those of the objective some of the workers make up."""
-        if self.batch is not None:
-            weights = self.weights if weights is None else weights
-            losses, gradients = self.batch.losses_and_gradients(w)
-            counted = weights != 0  # a worker that does not count may be infinite
-            if counted.all():
-                return float(weights @ losses), weights @ gradients
-            return float(weights[counted] @ losses[counted]), weights[counted] @ gradients[counted]
-        value, gradient = 0.0, np.zeros(self.n_coefficients)
-        for c, local in zip(self.weights if weights is None else weights, self.locals, strict=True):
-            if c == 0:
-                continue
-            local_value, local_gradient = local.value_and_gradient(w)
-            value += c * local_value
-            gradient += c * local_gradient
-        return float(value), gradient
+        return self.batch.value_and_gradient(w, self.weights if weights is None else weights)
 
     def hessian(self, w: Array) -> Array:
         """The Hessian of f at w, dense (d, d)."""
-        if self.batch is not None:
-            return self.batch.hessian_sum(w, self.weights)
-        hessian = np.zeros((self.n_coefficients, self.n_coefficients))
-        for c, local in zip(self.weights, self.locals, strict=True):
-            hessian += c * local.hessian(w)
-        return hessian
+        return self.batch.hessian_sum(w, self.weights)
 
     def __repr__(self) -> str:
         return (

@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from danl.objective.kernels import few_of_many
+from danl.objective.batched import few_of_many
 from danl.objective.regions import IntArray, Regions
 from danl.protocol.messages import Array, Mask
 from danl.protocol.replies import Replies

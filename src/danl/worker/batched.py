@@ -27,14 +27,10 @@ class BatchedWorkers:
         self._regions = workers[0].regions
 
     @classmethod
-    def of(cls, workers: Sequence[Worker], problem: Terms) -> BatchedWorkers | None:
-        """The workers together, or None where they have to be asked one by one."""
-        if isinstance(problem, Problem):
-            batch = problem.batch
-        else:
-            objectives = [worker.objective for worker in workers]
-            batch = Batch.of(objectives) if Batch.possible(objectives) else None
-        return None if batch is None else cls(workers, batch)
+    def of(cls, workers: Sequence[Worker], problem: Terms) -> BatchedWorkers:
+        """The workers together."""
+        batch = problem.batch if isinstance(problem, Problem) else Batch.of([worker.objective for worker in workers])
+        return cls(workers, batch)
 
     def answer(self, exchange: Exchange) -> Replies | None:
         """The replies, or None where the workers have to be asked one by one."""
@@ -73,7 +69,7 @@ class BatchedWorkers:
                 losses = self.batch.losses(task.w)[workers]
             return Replies(workers, losses, gradients, senders, masks)
         if pruned is not None:
-            of_all = np.zeros((self.batch.n_workers, self.batch.layout.size), dtype=bool)
+            of_all = np.zeros((self.batch.n_workers, self.batch.layout.n_coefficients), dtype=bool)
             of_all[senders] = pruned
             pruned = of_all
         losses, gradients = self.batch.losses_and_gradients(task.w, pruned, workers, senders)

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from danl.objective.hessian_parts import blocks, diagonal, times
 from danl.objective.local import LocalObjective
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
+from danl.protocol.hessian_form import Structure, sketch_matrix
 from danl.protocol.messages import (
     Array,
     CurvatureReply,
@@ -37,7 +39,6 @@ from danl.protocol.messages import (
     pack,
 )
 from danl.protocol.streams import GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, WORKER_MASK, stream
-from danl.worker.hessian_parts import piece
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ class Worker:
         """Lines 3-4: gradient and Hessian at w, on samples zeta_i^0 of their own where batches are asked for."""
         gradient_rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
         hessian_rows = self.hessian_rows(task)
-        loss, gradient = self.objective.value_and_gradient(task.w, gradient_rows)
-        hessian = self.objective.hessian(task.w, hessian_rows)
+        loss, gradient = self.objective.sample(gradient_rows).value_and_gradient(task.w)
+        hessian = self.objective.sample(hessian_rows).hessian(task.w)
         return HessianReply(self.index, task.exchange, gradient, pack(hessian), loss)
 
     def hessian_rows(self, task: HessianTask) -> Array | None:
@@ -88,9 +89,9 @@ class Worker:
         """The same with a part of the Hessian."""
         gradient_rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
         hessian_rows = self._batch(task.hessian_batch, HESSIAN_BATCH, task.exchange)
-        loss, gradient = self.objective.value_and_gradient(task.w, gradient_rows)
-        numbers = piece(self.objective, task, self.regions, hessian_rows)
-        with np.errstate(over="ignore", invalid="ignore"):
+        loss, gradient = self.objective.sample(gradient_rows).value_and_gradient(task.w)
+        with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss tells
+            numbers = _hessian_part(self.objective.sample(hessian_rows), task, self.regions)
             sent = numbers if task.dtype == "float64" else numbers.astype(np.float32)
         return CurvatureReply(self.index, task.exchange, gradient, sent, loss)
 
@@ -103,7 +104,7 @@ class Worker:
             w = np.zeros_like(task.w)
             w[kept] = task.w[kept]
         rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
-        loss, gradient = self.objective.value_and_gradient(w, rows)
+        loss, gradient = self.objective.sample(rows).value_and_gradient(w)
         if task.whole_loss and rows is not None:
             loss = self.objective.value(w)
         return GradientReply(self.index, task.exchange, mask, gradient[kept], loss)
@@ -119,7 +120,7 @@ class Worker:
         w, start_loss = task.w, np.nan
         for step in range(task.steps):
             rows = _draw(rng, self.objective.n_rows, task.batch_size)
-            loss, gradient = self.objective.value_and_gradient(w, rows)
+            loss, gradient = self.objective.sample(rows).value_and_gradient(w)
             start_loss = loss if step == 0 else start_loss
             w = w - task.learning_rate * gradient
         return ModelReply(self.index, task.exchange, w, start_loss)
@@ -135,3 +136,18 @@ def _draw(rng: np.random.Generator, n_rows: int, size: int | None) -> Array | No
     if size is None or size >= n_rows:
         return None
     return np.sort(rng.choice(n_rows, size=size, replace=False))
+
+
+def _hessian_part(objective: LocalObjective, task: CurvatureTask, regions: Regions) -> Array:
+    """The numbers of the Hessian that a task asks for."""
+    w, structure = task.w, Structure.of(task)
+    match structure.kind:
+        case "full":
+            return pack(objective.hessian(w))
+        case "block":
+            return blocks(objective, w, regions)
+        case "diag":
+            return diagonal(objective, w)
+        case "lowrank":
+            sketched = times(objective, w, sketch_matrix(task.sketch, w.size, structure.columns(w.size)))
+            return np.concatenate([diagonal(objective, w), sketched.ravel()])

@@ -21,7 +21,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from danl.checks import check_seconds, check_whole, is_finite, is_whole
-from danl.data.reference import ShardFacts
+from danl.data.shard import ShardFacts
 from danl.engines.flower.opening import Opening, named_loss
 from danl.engines.flower.records import FACTS, MESSAGE, OPENING, RECORD, message_type, record_of
 from danl.engines.flower.site import LONGEST_DETAIL, TASKS

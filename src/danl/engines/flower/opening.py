@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from danl.checks import is_finite, is_whole
-from danl.data.partition import Shard
+from danl.data.shard import Shard
 from danl.errors import InputError, bad_argument
 from danl.objective.losses import make_loss
 from danl.objective.problem import RemoteProblem, Terms
@@ -116,7 +116,7 @@ class Opening:
         if policy is not None and policy.side != "worker":
             raise bad_argument("opening.policy", self.policy, "one that chooses masks at the site")
         local = terms.local(shard)
-        return Worker(self.worker, local, Regions.make(self.regions, local.layout.size), policy, self.seed)
+        return Worker(self.worker, local, Regions.make(self.regions, local.layout.n_coefficients), policy, self.seed)
 
 
 def named_loss(terms: Terms) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from danl.checks import check_seconds, check_whole
-from danl.data.reference import ShardFacts
+from danl.data.shard import ShardFacts
 from danl.engines.flower.site import Site
 from danl.engines.flower.sitefiles import write_sites
 from danl.errors import InputError

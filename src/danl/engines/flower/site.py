@@ -19,7 +19,8 @@ from typing import Any
 
 from danl.checks import check_number, check_whole
 from danl.data.place import place_of
-from danl.data.reference import ShardReference, facts_of
+from danl.data.reference import ShardReference
+from danl.data.shard import facts_of
 from danl.engines.flower.opening import Opening
 from danl.errors import InputError, bad_argument
 from danl.objective.losses import make_loss
@@ -167,7 +168,7 @@ class Site:
     def _answer(self, data: object, terms: Opening) -> Reply:
         shard = self.reference.read()
         worker = terms.worker_for(shard)
-        d = worker.objective.layout.size
+        d = worker.objective.layout.n_coefficients
         task = decode(data, most_bytes=most_bytes(d, d))  # type: ignore[arg-type]  # decode looks at the type itself
         if type(task) not in TASKS:
             raise WireError(f"a task is asked for, this is {type(task).__name__}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from scipy import sparse
 
-from danl.data.partition import Shard
+from danl.data.shard import Shard
 from danl.data.text import is_number
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from danl.data.partition import Shard
 from danl.data.place import place_of
-from danl.data.reference import ShardFacts, ShardReference, facts_of
+from danl.data.reference import ShardReference
 from danl.data.schema import in_order
+from danl.data.shard import Shard, ShardFacts, facts_of
 from danl.errors import InputError
 from danl.objective.problem import RemoteProblem
 from danl.objective.regions import Regions

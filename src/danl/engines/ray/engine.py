@@ -27,7 +27,8 @@ import numpy as np
 
 from danl.checks import check_seconds, check_whole
 from danl.data.place import unreadable
-from danl.data.reference import ShardFacts, ShardReference
+from danl.data.reference import ShardReference
+from danl.data.shard import ShardFacts
 from danl.engines.ray.calls import Calls, Place, first_line, late_ones
 from danl.engines.ray.cluster import enter_cluster, leave_cluster, require_ray
 from danl.errors import InputError, bad_argument

@@ -1,0 +1,221 @@
+"""The rows of one worker, and the checks that every row passes on its way in.
+
+Data enter the library here, by `Shard.of`, `danl.partition` or `danl.load_dataset`, which share `check_rows`: past this
+border every X is CSR or dense float64 and every entry is finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from danl.data.schema import Names, name_of, names_of
+from danl.errors import InputError, bad_argument
+
+Rows = NDArray[np.intp]
+FINITE, MEND = "a finite number", ": fill it in or drop the row"
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """The rows of one worker; `partition` makes them, `Shard.of` checks rows that came another way.
+
+    Attributes
+    ----------
+    X
+        CSR matrix or dense array, float64, one row an example.
+    y
+        Targets, float64.
+    weights
+        Weight of each row, or None when all count the same.
+    rows
+        Where each row was in the data that were divided.
+    name
+        ``"worker-3"``, or the site's id.
+    feature_names, target_name
+        What the columns of X and the target are called, where that is known.
+    """
+
+    X: Any = field(repr=False)
+    y: NDArray[np.float64] = field(repr=False)
+    weights: NDArray[np.float64] | None = field(repr=False)
+    rows: Rows = field(repr=False)
+    name: str
+    feature_names: Names | None = field(repr=False, default=None)
+    target_name: str | None = field(repr=False, default=None)
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        y: ArrayLike,
+        *,
+        weights: ArrayLike | None = None,
+        rows: ArrayLike | None = None,
+        name: str = "worker-0",
+        feature_names: Sequence[str] | None = None,
+        target_name: str | None = None,
+    ) -> Shard:
+        """Make a shard from a worker's own rows, with the checks that `partition` makes.
+
+        Names are those of a data frame, unless given.
+        """
+        names = names_of(X, feature_names)
+        target_name = target_name if target_name is not None else name_of(y)
+        X, targets, row_weights = check_rows(X, y, weights, feature_names=names)
+        indices = np.arange(len(targets)) if rows is None else np.asarray(rows, dtype=np.intp)
+        if indices.shape != targets.shape:
+            raise InputError(f"rows: found {indices.shape}, must have one index for each of the {len(targets)} rows")
+        return cls(X, targets, row_weights, indices, name, names, target_name)
+
+    @property
+    def n_rows(self) -> int:
+        """The rows of X."""
+        return len(self.y)
+
+    @property
+    def total_weight(self) -> float:
+        """The number of rows, or the sum of their weights."""
+        return float(self.n_rows) if self.weights is None else float(self.weights.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory the shard takes, index arrays included."""
+        parts = [self.X.data, self.X.indices, self.X.indptr] if sparse.issparse(self.X) else [self.X]
+        parts += [self.y, self.rows] if self.weights is None else [self.y, self.rows, self.weights]
+        return sum(int(part.nbytes) for part in parts)
+
+
+@dataclass(frozen=True)
+class ShardFacts:
+    """What the server is told of a shard."""
+
+    rows: int
+    total_weight: float
+    n_features: int
+    nbytes: int
+    entries_per_row: float
+    fewest_of_a_class: int
+    """Rows of the rarer class of a binary target; 0 where there is one class only, rows for other targets."""
+    feature_names: Names | None = None
+    """What the columns are called, in the shard's own order; None where they have no names."""
+    target_name: str | None = None
+    site: str = ""
+    """What the site, or its file, is called."""
+
+
+def facts_of(shard: Shard, binary: bool) -> ShardFacts:
+    """What is told of a shard."""
+    stored = int(shard.X.nnz) if sparse.issparse(shard.X) else int(shard.X.size)
+    ones = int(np.count_nonzero(shard.y == 1))
+    return ShardFacts(
+        rows=shard.n_rows,
+        total_weight=shard.total_weight,
+        n_features=int(shard.X.shape[1]),
+        nbytes=shard.nbytes,
+        entries_per_row=stored / shard.n_rows,
+        fewest_of_a_class=min(ones, shard.n_rows - ones) if binary else shard.n_rows,
+        feature_names=shard.feature_names,
+        target_name=shard.target_name,
+        site=shard.name,
+    )
+
+
+def check_rows(
+    X: Any,
+    y: ArrayLike,
+    weights: ArrayLike | None = None,
+    *,
+    feature_names: Sequence[str] | None = None,
+) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return X as CSR or dense float64 and y and weights as float64, or say which entry is wrong.
+
+    Entries must be finite, lengths must agree, weights must not be negative nor all zero.
+    """
+    X = _as_matrix(X)
+    targets = _as_vector("y", y, X.shape[0])
+    row_weights = None if weights is None else _as_vector("weights", weights, X.shape[0])
+    entry = _first_not_finite(X)
+    if entry is not None:
+        row, column, value = entry
+        where = f"{column} (counted from 0)" if feature_names is None else repr(feature_names[column])
+        raise _bad_row(f"X[{row}, {column}]", value, FINITE, row, f", column {where}{MEND}")
+    for name, vector in (("y", targets), ("weights", row_weights)):
+        if vector is not None and not np.isfinite(vector).all():
+            row = int(np.argmin(np.isfinite(vector)))
+            raise _bad_row(f"{name}[{row}]", float(vector[row]), FINITE, row, MEND)
+    if row_weights is not None:
+        if (row_weights < 0).any():
+            row = int(np.argmax(row_weights < 0))
+            raise _bad_row(f"weights[{row}]", float(row_weights[row]), "0 or more", row)
+        if not row_weights.any():
+            raise InputError(f"weights: all {len(row_weights)} are 0; at least one row must count")
+    return X, targets, row_weights
+
+
+def _bad_row(entry: str, value: float, allowed: str, row: int, rest: str = "") -> InputError:
+    return bad_argument(entry, value, allowed, f"it is in row {row} (counted from 0){rest}", of_a_row=True)
+
+
+def rows_of(X: Any, first: int, last: int) -> Any:
+    """Consecutive rows, in the memory of the whole."""
+    if not sparse.issparse(X):
+        return X[first:last]
+    start, end = X.indptr[first], X.indptr[last]
+    part = sparse.csr_matrix((last - first, X.shape[1]))
+    part.data, part.indices = X.data[start:end], X.indices[start:end]
+    part.indptr = X.indptr[first : last + 1] - start
+    return part
+
+
+def _as_matrix(X: Any) -> Any:
+    rule = "a matrix of real numbers, sparse or dense, one row an example"
+    if not sparse.issparse(X):
+        X = np.asarray(X)
+    if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
+        raise InputError(f"X: must be {rule}; found shape {X.shape}")
+    if X.dtype.kind not in "biufO":
+        raise InputError(f"X: must be {rule}; found entries of type {X.dtype}")
+    if sparse.issparse(X):
+        X = sparse.csr_matrix(X, dtype=np.float64)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        return X
+    try:
+        return np.ascontiguousarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"X: must be {rule}; {error}", place=f"X: must be {rule}") from error
+
+
+def _as_vector(name: str, values: ArrayLike, n_rows: int) -> NDArray[np.float64]:
+    vector = np.asarray(values)
+    if vector.shape != (n_rows,):
+        raise InputError(f"{name}: must have one entry for each of the {n_rows} rows of X; found shape {vector.shape}")
+    try:
+        if vector.dtype.kind not in "biufO":
+            raise TypeError(f"found entries of type {vector.dtype}")
+        return np.ascontiguousarray(vector, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name}: must hold numbers; {error}; danl.load_dataset turns two labels into 0 and 1",
+            place=f"{name}: must hold numbers",
+        ) from error
+
+
+def _first_not_finite(X: Any) -> tuple[int, int, float] | None:
+    entries = X.data if sparse.issparse(X) else X
+    finite = np.isfinite(entries)
+    if finite.all():
+        return None
+    position = int(np.argmin(finite))  # in a dense X, the position in the flattened matrix
+    if not sparse.issparse(X):
+        row, column = divmod(position, X.shape[1])
+        return row, column, float(X[row, column])
+    row = int(np.searchsorted(X.indptr, position, side="right")) - 1
+    return row, int(X.indices[position]), float(X.data[position])

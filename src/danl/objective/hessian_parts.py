@@ -1,0 +1,128 @@
+r"""Parts of a worker's Hessian, computed without the whole of it: its diagonal, blocks of it, products with a matrix.
+
+With A = (X 1), row weights r and the second derivatives b_km of the loss in the margins of outputs k and m, the Hessian
+is made of the blocks  H_km = A^T diag(r b_km) A  (one block where there is one output), and
+
+    diagonal       of H_kk = (A * A)^T (r b_kk)
+    block          of coordinates J: columns of A alone
+    product        (H V)_k = A^T sum_m diag(r b_km) A V_m
+
+each plus the penalty on the coordinates that have one. `times` is of the data's part, without the penalty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from danl.objective.local import LocalObjective
+from danl.objective.losses import Array
+from danl.objective.regions import IntArray, Regions
+
+CHUNK = 4_000_000
+"""Numbers that the margins of a product with a matrix may have at a time."""
+
+
+def diagonal(objective: LocalObjective, w: Array) -> Array:
+    """The diagonal of the Hessian, (d,)."""
+    layout, squares = objective.layout, objective.squares
+    parts = np.empty((layout.n_outputs, layout.columns))
+    for k, m, weights in objective.second_derivatives(w):
+        if k == m:
+            parts[k, : layout.n_features] = squares.T @ weights
+            if layout.intercept:
+                parts[k, -1] = weights.sum()
+    return np.asarray(parts.ravel() + objective.penalties)
+
+
+def blocks(objective: LocalObjective, w: Array, regions: Regions) -> Array:
+    """The blocks of the Hessian, one for every region: their upper triangles, packed one after the other."""
+    X, columns = objective.X, objective.layout.columns
+    packing = _Packing.of(regions)
+    packed = np.zeros(packing.start[-1])
+    if sparse.issparse(X):
+        parts, row_of = _cut_by_region(objective, regions)
+        for k, m, weights in objective.second_derivatives(w):
+            product = (parts[k].T @ sparse.diags(weights[row_of]) @ parts[m]).tocoo()
+            upper = product.row <= product.col
+            packed[packing.places(product.row[upper], product.col[upper])] = product.data[upper]
+    else:
+        A = np.hstack([X, np.ones((len(X), 1))]) if objective.intercept else X
+        pairs = list(objective.second_derivatives(w))
+        for q in range(regions.n_regions):
+            output, column = np.divmod(regions.indices(q), columns)
+            block = np.zeros((output.size, output.size))
+            for k, m, weights in pairs:
+                part = A[:, column[output == k]].T @ (A[:, column[output == m]] * weights[:, None])
+                block[np.ix_(output == k, output == m)] = part  # pairs k <= m: what is packed of it
+            packed[packing.start[q] : packing.start[q + 1]] = block[np.triu_indices(len(block))]
+    every = np.arange(w.size)
+    packed[packing.places(every, every)] += objective.penalties
+    return packed
+
+
+def times(objective: LocalObjective, w: Array, V: Array) -> Array:
+    """(H - penalty) V for a matrix V, (d, columns): a few columns at a time."""
+    X, layout, n = objective.X, objective.layout, objective.layout.n_features
+    pairs = list(objective.second_derivatives(w))
+    shape = (layout.n_outputs, layout.columns, V.shape[1])
+    cut, product = V.reshape(shape), np.empty(shape)
+    step = max(1, CHUNK // max(1, X.shape[0] * layout.n_outputs))
+    for first in range(0, V.shape[1], step):
+        few = slice(first, first + step)
+        margins = [np.asarray(X @ part[:n] + part[n:].sum(axis=0)) for part in cut[:, :, few]]
+        slopes = [np.zeros_like(each) for each in margins]
+        for k, m, weights in pairs:
+            slopes[k] += weights[:, None] * margins[m]
+            if k != m:
+                slopes[m] += weights[:, None] * margins[k]
+        for k, each in enumerate(slopes):
+            product[k, :n, few] = X.T @ each
+            if layout.intercept:
+                product[k, -1, few] = each.sum(axis=0)
+    return product.reshape(V.shape)
+
+
+@dataclass(frozen=True)
+class _Packing:
+    """Where the entries of the blocks are among the packed numbers."""
+
+    region: IntArray  # (d,): of each coordinate
+    inside: IntArray  # (d,): its place in the region
+    sizes: IntArray  # (Q,)
+    start: IntArray  # (Q + 1,): of each block
+
+    @classmethod
+    def of(cls, regions: Regions) -> _Packing:
+        sizes, inside = regions.sizes, np.empty(len(regions.of_feature), dtype=np.int64)
+        for q in range(regions.n_regions):
+            inside[regions.indices(q)] = np.arange(sizes[q])
+        return cls(regions.of_feature, inside, sizes, np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)]))
+
+    def places(self, row: IntArray, column: IntArray) -> IntArray:
+        """The place of entries (row, column), row <= column, both in one region."""
+        q, i, j = self.region[row], self.inside[row], self.inside[column]
+        return np.asarray(self.start[q] + i * self.sizes[q] - i * (i - 1) // 2 + (j - i))
+
+
+def _cut_by_region(objective: LocalObjective, regions: Regions) -> tuple[list[Any], IntArray]:
+    """A for every output, on the coordinates of w, its rows cut into one for every region; and whose rows they are.
+
+    Rows of different regions have no entry in common, so that products of the columns are those of blocks only.
+    """
+    layout, entries = objective.layout, objective.X.tocoo()
+    row, column, value = entries.row, entries.col, entries.data
+    if layout.intercept:
+        every = np.arange(objective.n_rows)
+        row, column = np.append(row, every), np.append(column, np.full(every.size, layout.n_features))
+        value = np.append(value, np.ones(every.size))
+    columns = [k * layout.columns + column.astype(np.int64) for k in range(layout.n_outputs)]
+    pieces = [row.astype(np.int64) * regions.n_regions + regions.of_feature[own] for own in columns]
+    present, number = np.unique(np.concatenate(pieces), return_inverse=True)
+    shape = (present.size, layout.n_coefficients)
+    cut = np.split(number, layout.n_outputs)
+    parts = [sparse.csr_array((value, (new, own)), shape=shape) for new, own in zip(cut, columns, strict=True)]
+    return parts, present // regions.n_regions
