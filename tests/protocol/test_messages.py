@@ -10,9 +10,9 @@ from danl.protocol.messages import (
     LossTask,
     SmoothnessTask,
     pack,
-    payload_bytes,
     unpack,
 )
+from danl.protocol.replies import task_bytes
 
 
 @given(st.integers(1, 12), st.integers(0, 1000))
@@ -40,4 +40,4 @@ MASK = np.ones(9, dtype=bool)
     ids=lambda value: type(value).__name__,
 )
 def test_bytes_of_every_task(message, size):
-    assert payload_bytes(message) == size
+    assert task_bytes(message) == size

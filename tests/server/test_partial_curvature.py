@@ -12,8 +12,8 @@ from danl.objective.losses import LOSSES
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
 from danl.protocol.hessian_form import Structure, sketch_matrix
-from danl.protocol.messages import CurvatureTask, Exchange, HessianTask, pack, packed_size, payload_bytes, unpack
-from danl.protocol.replies import Replies, ReplyForm, bytes_up
+from danl.protocol.messages import CurvatureTask, Exchange, HessianTask, pack, packed_size, unpack
+from danl.protocol.replies import Replies, ReplyForm, bytes_up, task_bytes
 from danl.server.carried import corrected, predicted_changes
 from danl.server.curvature import project
 from danl.server.memory import Memory
@@ -109,7 +109,7 @@ def test_a_worker_sends_what_was_asked_for_and_it_is_counted(kind, dtype):
     exchange = Exchange("hessian", task, np.array([1]))
     replies = ReplyForm(regions, problem.layout).stack(exchange, {1: reply})
     assert bytes_up(exchange, replies, regions).tolist() == [8 * 7 + size * structure.numbers(regions) + 8]
-    assert payload_bytes(task) == 8 * 7
+    assert task_bytes(task) == 8 * 7
     if kind == "full":
         np.testing.assert_array_equal(reply.numbers, whole.packed_hessian.astype(dtype))
 

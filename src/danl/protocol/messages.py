@@ -1,9 +1,6 @@
 """Tasks the server sends and replies the workers give: plain frozen records of arrays and numbers.
 
-Bytes are counted on tasks (`payload_bytes`) and on replies (`danl.protocol.replies.bytes_up`): 8 for every float64, 4
-for a float32, the half of a symmetric Hessian with its diagonal, one bit per region for a mask (rounded up to a byte).
-The number of the exchange, the worker's number, the number a sketch is drawn from and whatever framing an engine adds
-are not counted.
+What they weigh is counted in `danl.protocol.replies`.
 """
 
 from __future__ import annotations
@@ -292,15 +289,3 @@ def unpack(packed: Array, d: int) -> Array:
     matrix[rows, columns] = packed
     matrix[columns, rows] = packed
     return matrix
-
-
-def payload_bytes(task: Task) -> int:
-    """What a task weighs on the wire, by the rules at the top of this file."""
-    if isinstance(task, SmoothnessTask | MomentsTask):
-        return 0
-    return task.w.nbytes + mask_bytes(getattr(task, "mask", None))
-
-
-def mask_bytes(mask: Mask | None) -> int:
-    """A bit per region, rounded up to whole bytes; nothing where no mask is sent."""
-    return 0 if mask is None else -(-mask.size // 8)

@@ -4,6 +4,10 @@ An engine that evaluates its workers together makes `Replies` directly. An engin
 `ReplyForm.stack` make them: each message is held against the task it answers, and what is not of its form (another
 kind, another shape, another mask, somebody else's name) is a `Failure`. The numbers themselves are looked at by
 `danl.protocol.validation`.
+
+Bytes are counted here, too (`bytes_down`, `bytes_up`): 8 for every float64, 4 for a float32, the half of a symmetric
+Hessian with its diagonal, one bit per region for a mask (rounded up to a byte). The number of the exchange, the
+worker's number, the number a sketch is drawn from and whatever framing an engine adds are not counted.
 """
 
 from __future__ import annotations
@@ -39,9 +43,7 @@ from danl.protocol.messages import (
     SmoothnessReply,
     SmoothnessTask,
     Task,
-    mask_bytes,
     packed_size,
-    payload_bytes,
 )
 
 ANSWERS: Mapping[type, type] = {
@@ -155,22 +157,28 @@ class Replies:
 
 def bytes_down(exchange: Exchange) -> IntArray:
     """Bytes of the task of every worker that is asked, (n,)."""
-    each = np.full(len(exchange.workers), payload_bytes(exchange.task))
-    if exchange.masks is None or not len(each):
+    each = np.full(len(exchange.workers), task_bytes(exchange.task))
+    if exchange.masks is None:
         return each
-    each += mask_bytes(exchange.masks[0])
-    return each if exchange.idle is None else np.where(_busy(exchange.masks), each, payload_bytes(exchange.idle))
+    each += -(-exchange.masks.shape[1] // 8)
+    return each if exchange.idle is None else np.where(_busy(exchange.masks), each, task_bytes(exchange.idle))
+
+
+def task_bytes(task: Task) -> int:
+    """Bytes of a task: its model, and its mask if it has one of its own."""
+    w, mask = getattr(task, "w", None), getattr(task, "mask", None)
+    return (0 if w is None else int(w.nbytes)) + (0 if mask is None else -(-mask.size // 8))
 
 
 def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray:
     """Bytes of every reply, (n,)."""
-    n, d = len(replies.workers), regions.n_features
+    n, d = len(replies.workers), len(regions.of_feature)
     match exchange.task:
         case GradientTask():
-            if replies.masks is None or not n:
+            if replies.masks is None:
                 return np.full(n, 8 * (d + 1))
             with_mask = True if exchange.idle is None else _busy(replies.masks)  # without a region the loss alone
-            return np.asarray(8 * (replies.masks @ regions.sizes) + 8 + mask_bytes(replies.masks[0]) * with_mask)
+            return np.asarray(8 * (replies.masks @ regions.sizes) + 8 + -(-len(regions.sizes) // 8) * with_mask)
         case HessianTask():
             return np.full(n, 8 * (packed_size(d) + d + 1))
         case CurvatureTask() as task:
