@@ -13,7 +13,7 @@ import warnings
 import danl
 from benchmarks.blocks import BLOCKS, made_with, markdown_table
 from benchmarks.convergence import available
-from danl.floor import gap_told
+from danl.wording import gap_text
 
 SECANT_DATA = ("a1a", "phishing")
 SECANT_METHODS = ("danl", "danl-secant", "newton")
@@ -93,7 +93,7 @@ def masking() -> str:
 
 def ended(ends: list[tuple[float, str]]) -> str:
     """The gaps of the seeds, said once where all are the same, and how the runs ended if not by their rounds."""
-    gaps = [re.sub(r"e([+-])0", r"e\1", gap_told(gap, ".0e")) for gap, _ in ends]
+    gaps = [re.sub(r"e([+-])0", r"e\1", gap_text(gap, ".0e")) for gap, _ in ends]
     told = gaps[0] if len(set(gaps)) == 1 else ", ".join(gaps)
     statuses = [status for _, status in ends if status != "max_rounds"]
     counts = [f"{status} {statuses.count(status)} of {len(ends)}" for status in dict.fromkeys(statuses)]

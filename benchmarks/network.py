@@ -19,7 +19,7 @@ import numpy as np
 import danl
 from benchmarks.measure import Row, Rows, amount, digits, most, prose, table
 from danl import History
-from danl.floor import floored
+from danl.wording import floored
 
 TITLE = "Network: exchanges, bytes and simulated seconds"
 GAP = 1e-8

@@ -13,7 +13,7 @@ from danl.cli import live as module
 from danl.cli.chart import AXIS, HESSIAN, MOST_BINS, REFUSED, Course, curve, matrix
 from danl.cli.forecast import Seen, duration, forecast
 from danl.cli.live import STOP_HINT, LiveView
-from danl.floor import FLOOR, gap_told
+from danl.wording import FLOOR, gap_text
 from tests.cli.shell import run
 from tests.problems import random_problem
 
@@ -56,7 +56,7 @@ def test_what_it_shows(screen):
     last = result.history[-1]
     assert text[0] == "four workers, three regions"
     assert text[1].startswith(f"danl  round {last.exchange}/40")
-    assert f"gap {gap_told(last.gap, '.2e', last.objective)}" in text[2]
+    assert f"gap {gap_text(last.gap, '.2e', last.objective)}" in text[2]
     assert f"|grad| {last.grad_norm:.2e}" in text[2]
     history = result.history
     marks = next(line for line in text if set(line.strip()) <= set("Hx# ") and "H" in line)[AXIS + 1 :]

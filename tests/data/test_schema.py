@@ -185,7 +185,7 @@ def test_other_widths_are_refused_by_site(tmp_path):
     (tmp_path / "a.svm").write_text("0 1:1 2:2\n1 1:2 2:1\n")
     (tmp_path / "b.svm").write_text("0 1:1 3:2\n1 1:2 2:1\n")
     references = [danl.ShardReference(path=str(tmp_path / name)) for name in ("a.svm", "b.svm")]
-    with pytest.raises(InputError, match=r"found 2 at worker 0 \(a.svm\), 3 at worker 1 \(b.svm\); pass n_features"):
+    with pytest.raises(InputError, match=r"found 2 at worker 0 \(a.svm\) and 3 at worker 1 \(b.svm\); pass n_features"):
         danl.solve(danl.RemoteProblem(references, alpha=1.0))
 
 

@@ -112,7 +112,7 @@ def test_wrong_references(make, message):
 def test_sites_of_different_width_are_refused():
     narrow, wide = random_shards(d=3)[0], random_shards(d=4)[0]
     references = [danl.ShardReference(load=lambda shard=shard: shard) for shard in (narrow, wide)]
-    with pytest.raises(InputError, match=r"found 3 at worker 0 \(worker-0\), 4 at worker 1"):
+    with pytest.raises(InputError, match=r"found 3 at worker 0 \(worker-0\) and 4 at worker 1"):
         danl.solve(danl.RemoteProblem(references))
 
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from danl.floor import FLOOR
 from danl.report import growing as growing_module
 from danl.report import write_report
 from danl.report.live import LivePage, Server
 from danl.run.trace import Trace
+from danl.wording import FLOOR
 from tests.report.browser import Browser
 from tests.report.made import config_of, large_run, row, run_of
 from tests.report.test_findings import resumed

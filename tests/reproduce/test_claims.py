@@ -5,7 +5,9 @@ from dataclasses import asdict
 import pytest
 
 from danl.reproduce.claims import CLAIMS, claim_runs, judge_all
-from danl.reproduce.claims.cases import SHARE, Finding, readings_of, small, word_of
+from danl.reproduce.claims.base import SHARE, Case
+from danl.reproduce.claims.measures import clipped_gap
+from danl.reproduce.claims.rules import on_most_data
 from danl.reproduce.runs import MILD, NEAR, PAPER, QUICK, READINGS, Plan, Run
 from tests.reproduce.made_up import everywhere, from_start, masks, reading, where, world
 
@@ -252,8 +254,8 @@ def test_a_rule_states_its_thresholds(name):
 
 
 def test_readings_are_listed_with_settings_and_penalties():
-    findings = [
-        Finding(name, setting, penalty, {"a1a": shown})
+    cases = [
+        Case(name, setting, penalty, shows={"a1a": shown})
         for name, setting, penalty, shown in [
             ("danl", "full", "alpha=1", True),
             ("danl", "psi", "alpha=1", True),
@@ -263,10 +265,12 @@ def test_readings_are_listed_with_settings_and_penalties():
             ("danl-paper", "psi", "alpha=1", False),
         ]
     ]
-    assert word_of(findings) == "holds for some readings"
-    assert readings_of(findings) == ("danl: every setting at alpha=1", "danl-masked: full at alpha=2")
-    assert word_of(findings[:2]) == "holds"
-    assert word_of(findings[-1:]) == "does not hold"
-    assert [small(each) for each in (None, math.nan, math.inf, 1e-17, 0.00123)] == [
+    word, readings, summary = on_most_data(cases)
+    assert word == "holds for some readings"
+    assert readings == ("danl: every setting at alpha=1", "danl-masked: full at alpha=2")
+    assert summary == "Shown at some penalty: danl in 2 of 2 settings, danl-masked in 1 of 2 settings, danl-paper no."
+    assert on_most_data(cases[:2])[0] == "holds"
+    assert on_most_data(cases[-1:])[0] == "does not hold"
+    assert [clipped_gap(each) for each in (None, math.nan, math.inf, 1e-17, 0.00123)] == [
         *("-", "-", "1e+06 or more", "1e-12 or less", "1.2e-03")
     ]

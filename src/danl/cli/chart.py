@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
-from danl.floor import floored
 from danl.protocol.messages import Mask
 from danl.run.trace import ANSWERED, NOT_ASKED, Int8Array
+from danl.wording import floored
 
 MOST_BINS = 1024
 AXIS = 7

@@ -13,9 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from danl.floor import gap_told
 from danl.run.history import History, Row
-from danl.wording import human_bytes as human_bytes
+from danl.wording import gap_text, human_bytes, number
 
 STATUS_STYLES = {
     "converged": "green",
@@ -71,7 +70,7 @@ class LiveRun:
         fewest, most = min(row.coverage), max(row.coverage)
         parts = [
             f"round {row.exchange:>{len(str(self._max_rounds))}}/{self._max_rounds}",
-            f"gap {gap_told(row.gap, '.2e', row.objective):>9}"
+            f"gap {gap_text(row.gap, '.2e', row.objective):>9}"
             if not math.isnan(row.gap)
             else f"|grad| {row.grad_norm:8.2e}",
             f"coverage {most}" if fewest == most else f"coverage {fewest}-{most}",
@@ -137,9 +136,4 @@ def comparison_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
 
 def _gap(summary: Mapping[str, Any], form: str) -> str:
     gap, objective = summary["gap"], summary["objective"]
-    return "-" if gap is None else gap_told(gap, form, 0.0 if objective is None else objective)
-
-
-def number(value: float | None, form: str) -> str:
-    """A number, or a dash where it is not known."""
-    return "-" if value is None else format(value, form)
+    return "-" if gap is None else gap_text(gap, form, 0.0 if objective is None else objective)

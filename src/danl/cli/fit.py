@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from rich.console import Console
 
 from danl.callbacks import MLflow, TensorBoard
-from danl.cli.display import console, human_bytes, number, summary_table
+from danl.cli.display import console, summary_table
 from danl.cli.flower import fit_on_sites, on_sites
 from danl.cli.options import OUTPUT, RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
 from danl.cli.output import asked, describe, out_folder, remove_page, say_written, write_run
@@ -24,6 +24,7 @@ from danl.run.result import Reference, Result
 from danl.run.resume import held, make_checkpoints
 from danl.run.solver import DEFAULT_METHOD
 from danl.run.trace import Trace
+from danl.wording import human_bytes, number
 
 EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130, "stopped": 0}
 NOT_WRITTEN = 2

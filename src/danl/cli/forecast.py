@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from danl.wording import duration
+
 WINDOW = 16
 """Exchanges the line is drawn through."""
 FEWEST = 4
@@ -66,15 +68,3 @@ def _line(logs: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float]:
 
 def _in(seconds: float) -> str:
     return f", {duration(seconds)}" if seconds > 0 else ""
-
-
-def duration(seconds: float) -> str:
-    """0.4 s, 12 s, 3 min 5 s, 2 h 10 min."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

@@ -20,12 +20,11 @@ from rich.live import Live
 from rich.text import Text
 
 from danl.cli.chart import HESSIAN, MARKS_MEAN, REFUSED, Course, curve, matrix, matrix_means
-from danl.cli.display import human_bytes
-from danl.cli.forecast import WINDOW, Seen, duration, forecast
-from danl.floor import gap_told
+from danl.cli.forecast import WINDOW, Seen, forecast
 from danl.protocol.messages import Mask
 from danl.run.history import TRAINING, History, Row
 from danl.run.trace import Int8Array, Trace
+from danl.wording import duration, gap_text, human_bytes
 
 PER_SECOND = 8
 LINE_EVERY = 5
@@ -167,14 +166,14 @@ class LiveView:
 
     def _value(self, row: Row) -> str:
         return (
-            f"gap {gap_told(row.gap, '.2e', row.objective)}"
+            f"gap {gap_text(row.gap, '.2e', row.objective)}"
             if not math.isnan(row.gap)
             else f"|grad| {row.grad_norm:.2e}"
         )
 
     def _numbers(self, row: Row) -> Iterable[str]:
         if not math.isnan(row.gap):
-            yield f"gap {gap_told(row.gap, '.2e', row.objective)}"
+            yield f"gap {gap_text(row.gap, '.2e', row.objective)}"
         yield f"|grad| {row.grad_norm:.2e}"
         if not math.isnan(row.decrement):
             yield f"decrement {row.decrement:.1e}"

@@ -8,9 +8,10 @@ from typing import Annotated
 
 from rich.table import Table
 
-from danl.cli.display import console, human_bytes
+from danl.cli.display import console
 from danl.cli.options import PROBLEM, RUN, Json, option
 from danl.run.scale import Network, Scale
+from danl.wording import human_bytes
 
 NETWORK = "Network"
 TYPICAL = {"hessian": 5, "gradient": 7, "loss": 0}

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from danl.cli.display import console, human_bytes
+from danl.cli.display import console
 from danl.cli.options import OUTPUT, option
 from danl.errors import InputError
+from danl.wording import human_bytes
 
 NAME = "report.html"
 

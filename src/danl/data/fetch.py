@@ -20,6 +20,7 @@ from typing import Any
 from danl.data.files import BROKEN_FILE, PACKINGS, open_unpacked
 from danl.data.registry import Registered, lookup
 from danl.errors import InputError, bad_argument
+from danl.wording import counted
 
 ATTEMPTS = 3
 RETRY_WAIT_SECONDS = 1.0  # doubled after each failure
@@ -161,7 +162,7 @@ def _receive(entry: Registered, incoming: Path, *, by_hand: str, progress: bool)
             if refused or attempt == ATTEMPTS:
                 raise InputError(
                     f"downloading the data set {entry.name} from {entry.url} failed after "
-                    f"{attempt} attempt{'s' if attempt > 1 else ''}: {error}; {by_hand}"
+                    f"{counted(attempt, 'attempt')}: {error}; {by_hand}"
                 ) from error
             time.sleep(RETRY_WAIT_SECONDS * 2 ** (attempt - 1))
         finally:

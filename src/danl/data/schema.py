@@ -15,6 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from danl.errors import InputError
+from danl.wording import listed
 
 if TYPE_CHECKING:
     from danl.data.shard import Shard
@@ -66,8 +67,8 @@ def agreed(
     if 0 < len(without) < len(labels) or (without and wanted):
         with_names = [label for label, (names, _) in zip(labels, columns, strict=True) if names is not None]
         raise InputError(
-            f"shards: the columns of {listed(without)} have no names, and those of "
-            f"{listed(with_names) if with_names else 'feature_names'} do; give all of them names (CSV and Parquet "
+            f"shards: the columns of {listed(without, LISTED)} have no names, and those of "
+            f"{listed(with_names or ['feature_names'], LISTED)} do; give all of them names (CSV and Parquet "
             "files with a header line, data frames) or none (LIBSVM, arrays), so that they can be matched"
         )
     _same_target(columns, labels)
@@ -119,18 +120,12 @@ def _difference(names: Names, expected: Names) -> str:
     """What a site lacks and has too many; empty where it has the same columns in any order."""
     have, wanted = set(names), set(expected)
     differ = {"lacks": [n for n in expected if n not in have], "has": [n for n in names if n not in wanted]}
-    return " and ".join(f"{what} {listed([repr(name) for name in some])}" for what, some in differ.items() if some)
+    return " and ".join(f"{what} {listed(map(repr, some), LISTED)}" for what, some in differ.items() if some)
 
 
 def labelled(sites: Sequence[str]) -> list[str]:
     """What errors call the sites: the number of each worker, and its name where it has one."""
     return [f"worker {number}" + (f" ({site})" if site else "") for number, site in enumerate(sites)]
-
-
-def listed(words: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
-    more = f" and {len(words) - LISTED} more" if len(words) > LISTED else ""
-    return ", ".join(words[:LISTED]) + more
 
 
 def _refuse_doubled(names: Names) -> None:

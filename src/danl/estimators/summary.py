@@ -12,6 +12,7 @@ from scipy.stats import norm
 from danl.estimators.inference import Inference
 from danl.objective.layout import Layout
 from danl.protocol.messages import Array
+from danl.wording import coefficient, counted
 
 INTERCEPT = "(intercept)"
 NARROWEST = 72
@@ -118,13 +119,13 @@ class Summary:
         for output, name, row in zip(self.outputs, self.names, frame.itertuples(index=False), strict=True):
             cells = [
                 f"{output}: {name}" if output else name,
-                _number(row.coef),
-                _number(row.std_err),
+                coefficient(row.coef),
+                coefficient(row.std_err),
                 f"{row.z:.2f}",
                 "<0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}",
-                f"{_number(row.ci_low)} to {_number(row.ci_high)}",
+                f"{coefficient(row.ci_low)} to {coefficient(row.ci_high)}",
             ]
-            lines.append(cells + ([_number(row[6])] if self.ratio else []))
+            lines.append(cells + ([coefficient(row[6])] if self.ratio else []))
         widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
         table = [_aligned(line, widths) for line in [head, *lines]]
         rule = "-" * len(table[0])
@@ -146,7 +147,7 @@ def _lines(layout: Layout) -> list[int]:
 
 
 def _rows(inference: Inference) -> str:
-    rows = f"{inference.n_rows:,} rows at {inference.n_workers} worker{'s' if inference.n_workers > 1 else ''}"
+    rows = f"{counted(inference.n_rows, 'row')} at {counted(inference.n_workers, 'worker')}"
     if inference.total_weight != inference.n_rows:
         rows += f", weights sum to {inference.total_weight:g}"
     return f"{rows}; mean loss {inference.mean_loss:.6g}"
@@ -174,12 +175,6 @@ def _notes(inference: Inference, layout: Layout, kind: str, phi: float) -> tuple
             "for those fit with C=numpy.inf"
         )
     return tuple(notes)
-
-
-def _number(value: float) -> str:
-    if not np.isfinite(value):
-        return str(value)
-    return f"{value:.4f}" if 1e-3 <= abs(value) < 1e5 or value == 0 else f"{value:.3e}"
 
 
 def _aligned(cells: list[str], widths: list[int]) -> str:

@@ -24,7 +24,7 @@ import numpy as np
 from danl.checks import check_number
 from danl.data.place import place_of
 from danl.data.reference import ShardReference
-from danl.data.schema import Names, agreed, in_order, labelled, listed, names_of
+from danl.data.schema import LISTED, Names, agreed, in_order, labelled, names_of
 from danl.data.shard import Shard, ShardFacts, facts_of
 from danl.errors import InputError, bad_argument
 from danl.objective.batched import Batch
@@ -32,6 +32,7 @@ from danl.objective.centring import moved
 from danl.objective.layout import Layout
 from danl.objective.local import LocalObjective
 from danl.objective.losses import Array, Loss, make_loss, outputs_of
+from danl.wording import listed
 
 
 class Terms:
@@ -311,7 +312,7 @@ class RemoteProblem(Terms):
             widths.setdefault(each.n_features, f"{each.n_features} at {label}")
         if len(widths) > 1:
             raise InputError(
-                f"shards: all must have the same number of features, found {listed(list(widths.values()))}; "
+                f"shards: all must have the same number of features, found {listed(widths.values(), LISTED)}; "
                 "pass n_features when reading the files (it is never guessed per shard)"
             )
         if self.loss.binary and len(facts) == 1 and facts[0].fewest_of_a_class == 0:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from danl.errors import InputError
-from danl.floor import floored
 from danl.run.history import History
 from danl.storage.atomic import written_whole
+from danl.wording import floored
 
 # Okabe and Ito's palette: told apart by colour-blind readers; line styles and markers tell them apart in print. The
 # lengths of the three have no common divisor: two runs that share one of these do not share the others.

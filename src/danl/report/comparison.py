@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from danl.floor import gap_told
 from danl.report.findings import Finding
 from danl.report.run import RecordedRun
-from danl.wording import counted, human_bytes, listed, seconds, small
+from danl.wording import counted, gap_text, human_bytes, listed, number, seconds
 
 LOST = ("diverged", "quorum_lost")
 """Runs that ended so came near to nothing, whatever their last row says."""
@@ -91,9 +90,9 @@ def _nearest(runs: Sequence[RecordedRun], *, same: bool) -> list[Finding]:
     best = near[int(ends[:, 0 if by_gap else 1].argmin())]
     last = best.history[-1]
     end = (
-        f"a gap of {gap_told(last.gap, objective=last.objective)}"
+        f"a gap of {gap_text(last.gap, objective=last.objective)}"
         if by_gap
-        else f"a gradient norm of {small(last.grad_norm)}"
+        else f"a gradient norm of {number(last.grad_norm)}"
     )
     return [Finding("warn", f"{none}; {best.name} came nearest, with {end}.")]
 

@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from danl.floor import gap_told
 from danl.report.pace import pace_of
 from danl.report.run import RecordedRun
 from danl.report.trend import Trend, trend_of
 from danl.run.trace import NOT_ASKED, SILENT
-from danl.wording import counted, human_bytes, listed, percent, seconds, small
+from danl.wording import counted, gap_text, human_bytes, listed, number, percent, seconds
 
 Tone = Literal["good", "note", "warn", "try"]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -55,9 +54,9 @@ def findings(run: RecordedRun) -> list[Finding]:
 def ending(run: RecordedRun) -> list[Finding]:
     """How it ended and what it cost; of a run that goes on, how far it is."""
     history, last = run.history, run.history[-1]
-    told = f"gradient norm {small(last.grad_norm)}"
+    told = f"gradient norm {number(last.grad_norm, unknown='not known')}"
     if not np.isnan(last.gap):
-        told += f", gap {gap_told(last.gap, objective=last.objective)}"
+        told += f", gap {gap_text(last.gap, objective=last.objective)}"
     up, down = (human_bytes(int(history.column(name).sum())) for name in ("bytes_up", "bytes_down"))
     cost = f"cost {up} up, {down} down and {seconds(float(history.column('seconds').sum()))}"
     simulated = np.nansum(history.column("simulated_seconds"))
@@ -100,8 +99,8 @@ def progress(run: RecordedRun) -> list[Finding]:
     if trend is None:
         return []
     if run.status == "diverged":
-        text = f"The {trend.name} was smallest after exchange {trend.best_at}, {small(trend.best)}; at the end it was "
-        return [Finding("warn", f"{text}{small(trend.end)}.")]
+        text = f"The {trend.name} was smallest after exchange {trend.best_at}, {number(trend.best)}; at the end it was "
+        return [Finding("warn", f"{text}{number(trend.end)}.")]
     said = []
     if trend.falling is not None:
         first, last, factor = trend.falling
@@ -119,14 +118,14 @@ def _trouble(trend: Trend) -> list[Finding]:
     """What keeps it from getting nearer, if anything does."""
     if trend.rose:
         text = (
-            f"The {trend.name} rose: from {small(trend.best)} after exchange {trend.best_at}, the smallest, to "
-            f"{small(trend.end)} after exchange {trend.last}."
+            f"The {trend.name} rose: from {number(trend.best)} after exchange {trend.best_at}, the smallest, to "
+            f"{number(trend.end)} after exchange {trend.last}."
         )
     elif trend.stalled_since is not None:
         text = (
             f"Stalled since exchange {trend.stalled_since}: in the last "
             f"{counted(trend.last - trend.stalled_since, 'exchange')} the {trend.name} did not even halve; it is "
-            f"{small(trend.best)} at best."
+            f"{number(trend.best)} at best."
         )
     elif trend.slow is not None:
         since, factor = trend.slow

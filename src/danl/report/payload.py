@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from danl._version import __version__
-from danl.floor import FLOOR, is_rounding
 from danl.report.comparison import comparison
 from danl.report.encode import KINDS, MARKED_POINTS, chosen_rows, masks_of, row_columns
 from danl.report.findings import findings
@@ -18,7 +16,7 @@ from danl.report.pace import among_slowest
 from danl.report.run import NO_TRACE, RecordedRun
 from danl.run.history import TRAINING
 from danl.run.trace import NOT_ASKED, SILENT, Trace
-from danl.wording import counted
+from danl.wording import FLOOR, counted, is_rounding, known
 
 MOST_TEXT = 2000
 """Characters of one value in the table of settings; of a longer one the beginning is shown."""
@@ -82,7 +80,7 @@ def summary_of(run: RecordedRun) -> dict[str, Any]:
     history = run.history
     last = history[-1] if len(history) else None
     simulated = history.column("simulated_seconds")
-    known = len(simulated) > 0 and not np.isnan(simulated).all()
+    timed = len(simulated) > 0 and not np.isnan(simulated).all()
     return {
         "method": run.method,
         "exchanges": len(history),
@@ -90,14 +88,14 @@ def summary_of(run: RecordedRun) -> dict[str, Any]:
         "refused": int(history.column("refused").sum()),
         "failed": int(history.column("failed").sum()),
         "max_staleness": last.max_staleness if last else 0,
-        "objective": _known(last.objective) if last else None,
-        "gap": _known(last.gap) if last else None,
+        "objective": known(last.objective) if last else None,
+        "gap": known(last.gap) if last else None,
         "rounding": last is not None and is_rounding(last.gap, last.objective),
-        "grad_norm": _known(last.grad_norm) if last else None,
+        "grad_norm": known(last.grad_norm) if last else None,
         "bytes_up": int(history.column("bytes_up").sum()),
         "bytes_down": int(history.column("bytes_down").sum()),
-        "seconds": _known(float(history.column("seconds").sum())),
-        "simulated": _known(float(np.nansum(simulated))) if known else None,
+        "seconds": known(float(history.column("seconds").sum())),
+        "simulated": known(float(np.nansum(simulated))) if timed else None,
     }
 
 
@@ -108,7 +106,7 @@ def workers_of(trace: Trace) -> dict[str, Any]:
     return {
         "up": trace.bytes_up.sum(axis=0).tolist(),
         "down": trace.bytes_down.sum(axis=0).tolist(),
-        "seconds": [_known(value) for value in np.nansum(taken, axis=0).tolist()] if timed.any() else None,
+        "seconds": [known(value) for value in np.nansum(taken, axis=0).tolist()] if timed.any() else None,
         "slowest": among_slowest(taken).sum(axis=0).tolist() if timed.any() else None,
         "asked": (asked != NOT_ASKED).sum(axis=0).tolist(),
         "silent": (asked == SILENT).sum(axis=0).tolist(),
@@ -162,7 +160,3 @@ def _text(value: Any) -> str:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} ... ({len(text):,} characters)"
-
-
-def _known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from danl.floor import FLOOR
 from danl.run.history import History
+from danl.wording import FLOOR
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from danl.errors import InputError
-from danl.floor import FLOOR, floored
 from danl.plots.figures import COLOURS, MARKERS, STYLES
 from danl.protocol.messages import Array
 from danl.reproduce.curves import (
@@ -43,6 +42,7 @@ from danl.reproduce.execute import digest
 from danl.reproduce.runs import FIGURES, PAPER, Plan
 from danl.reproduce.store import Store
 from danl.storage.atomic import written_whole
+from danl.wording import FLOOR, floored
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

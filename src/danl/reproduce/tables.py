@@ -8,9 +8,9 @@ from itertools import product
 
 import numpy as np
 
-from danl.floor import gap_told
 from danl.reproduce.claims.base import Reader, Table
 from danl.reproduce.runs import FIGURES, Plan
+from danl.wording import gap_text
 
 MEASURES = (("psi*", "min_coverage"), ("S*", "min_trained"), ("gamma", "max_staleness"))
 REACHED = 1e-8
@@ -82,7 +82,7 @@ def optima(plan: Plan, read: Reader) -> Table:
 
 def shown_gap(gap: float) -> str:
     """A gap for a cell: infinity is a run that left."""
-    return "left" if np.isinf(gap) else gap_told(gap, ".0e")
+    return "left" if np.isinf(gap) else gap_text(gap, ".0e")
 
 
 def all_tables(plan: Plan, figures: Sequence[str], read: Reader) -> list[tuple[str, Table]]:

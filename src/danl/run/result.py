@@ -27,6 +27,7 @@ from danl.protocol.messages import Array, Failure
 from danl.run.history import History
 from danl.run.trace import Trace
 from danl.storage.atomic import write_text, written_whole
+from danl.wording import known
 
 RESULT, CONFIG, WORKERS = "result.json", "config.json", "workers.npz"
 
@@ -122,10 +123,10 @@ class Result:
             "rounds": self.n_rounds,
             "exchanges": len(history),
             "hessian_exchanges": int(np.sum(history.column("kind") == "hessian")),
-            "objective": _known(last.objective) if last else None,
-            "gap": _known(last.gap) if last else None,
-            "grad_norm": _known(last.grad_norm) if last else None,
-            "decrement": _known(last.decrement) if last else None,
+            "objective": known(last.objective) if last else None,
+            "gap": known(last.gap) if last else None,
+            "grad_norm": known(last.grad_norm) if last else None,
+            "decrement": known(last.decrement) if last else None,
             "bytes_up": int(history.column("bytes_up").sum()),
             "bytes_down": int(history.column("bytes_down").sum()),
             "min_coverage": last.min_coverage if last else None,
@@ -133,7 +134,7 @@ class Result:
             "min_trained": last.min_trained if last else None,
             "pruning_error": last.pruning_error if last else None,
             "seconds": float(history.column("seconds").sum()),
-            "simulated_seconds": _known(float(history.column("simulated_seconds").sum())),
+            "simulated_seconds": known(float(history.column("simulated_seconds").sum())),
             "failed_replies": len(self.failures),
             "dropped_replies": self.dropped,
             "notes": list(self.notes),
@@ -240,7 +241,3 @@ def _write_model(path: Path, result: Result, classes: tuple[Any, ...] | None) ->
 
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)  # of the run that was there
-
-
-def _known(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -81,7 +81,7 @@ function drawProgress(state) {
   const shown = state.runs.map((run, number) => ({ run, number })).filter(({ number }) => state.series[number]);
   const curves = shown.map(({ run }) => curve(run, quantity, axis));
   const log = logarithmic(quantity, curves);
-  const floor = quantity === "objective" ? -Infinity : state.floor; // danl.floor: what is at or below it is rounding
+  const floor = quantity === "objective" ? -Infinity : state.floor; // danl.wording.FLOOR: what is at or below it is rounding
   const notes = [];
   let low = 0;
   const traces = [];

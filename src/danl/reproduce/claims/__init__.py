@@ -1,49 +1,42 @@
 """Verdicts on what the paper claims, computed from stored rows by stated rules.
 
-base           what a claim and a verdict are
-cases          from data sets to a word: the rule all claims share
+base           what a claim, its evidence and a verdict are, and the judge
+rules          from evidence to a word: the rules and tables that claims share
 measures       speed, progress and straightness of a run
-orderings      psi* = 3 beats 1, gamma = 2 beats 4, one region a round is slow
-dominance      psi* matters more than gamma
-shapes         the early rise, linear convergence
+figures        by the figures' runs: converges, rises early, linearly, without tuning, with one Hessian exchange
+orderings      psi* = 3 beats 1, gamma = 2 beats 4, one region a round is slow, psi* matters more than gamma
 bound          Theorem 1: factor one half, and whether it covers the experiments
 conditioning   independence of the condition number
-reaching       converges as printed, without tuning, with one Hessian exchange
-cost           fewer bytes than first-order methods
-heterogeneity  skewed shards
+cost           fewer bytes than first-order methods, skewed shards
 """
 
 from __future__ import annotations
 
-from danl.reproduce.claims.base import Claim, Reader, Table, Verdict, Word
-from danl.reproduce.claims.bound import FactorOneHalf, TheoryCovers
-from danl.reproduce.claims.conditioning import IndependentOfCondition, LessSensitive
-from danl.reproduce.claims.cost import FewerBytes
-from danl.reproduce.claims.dominance import PsiDominates
-from danl.reproduce.claims.heterogeneity import RobustToHeterogeneity
-from danl.reproduce.claims.orderings import ORDERINGS
-from danl.reproduce.claims.reaching import Converges, HessianOnce, NoTuning
-from danl.reproduce.claims.shapes import EarlyRise, LinearConvergence
-from danl.reproduce.runs import Plan, Run
-from danl.reproduce.store import Stored
+from functools import cache
 
-__all__ = ["CLAIMS", "Claim", "Reader", "Table", "Verdict", "Word", "claim_runs", "judge_all"]
+from danl.reproduce.claims.base import Claim, Reader, Verdict
+from danl.reproduce.claims.bound import FACTOR_ONE_HALF, THEORY_COVERS
+from danl.reproduce.claims.conditioning import INDEPENDENT, LESS_SENSITIVE
+from danl.reproduce.claims.cost import FEWER_BYTES, ROBUST
+from danl.reproduce.claims.figures import CONVERGES, EARLY_RISE, HESSIAN_ONCE, LINEAR, NO_TUNING
+from danl.reproduce.claims.orderings import ORDERINGS, PSI_DOMINATES
+from danl.reproduce.runs import Plan, Run
 
 CLAIMS: tuple[Claim, ...] = (
-    Converges(),
+    CONVERGES,
     *ORDERINGS[:2],
-    EarlyRise(),
+    EARLY_RISE,
     *ORDERINGS[2:],
-    PsiDominates(),
-    LinearConvergence(),
-    FactorOneHalf(),
-    TheoryCovers(),
-    IndependentOfCondition(),
-    LessSensitive(),
-    NoTuning(),
-    FewerBytes(),
-    HessianOnce(),
-    RobustToHeterogeneity(),
+    PSI_DOMINATES,
+    LINEAR,
+    FACTOR_ONE_HALF,
+    THEORY_COVERS,
+    INDEPENDENT,
+    LESS_SENSITIVE,
+    NO_TUNING,
+    FEWER_BYTES,
+    HESSIAN_ONCE,
+    ROBUST,
 )
 """Every claim, in the order of the verdicts."""
 
@@ -55,11 +48,5 @@ def claim_runs(plan: Plan) -> list[Run]:
 
 def judge_all(plan: Plan, read: Reader) -> list[Verdict]:
     """A verdict on every claim; each run is read once."""
-    kept: dict[Run, Stored] = {}
-
-    def once(run: Run) -> Stored:
-        if run not in kept:
-            kept[run] = read(run)
-        return kept[run]
-
+    once = cache(read)
     return [claim.judge(plan, once) for claim in CLAIMS]

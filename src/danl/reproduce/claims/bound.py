@@ -1,192 +1,188 @@
 """Theorem 1 on runs: is its bound kept where its conditions hold, and do they hold in the paper's experiments?
 
-Finding on the two readings of Algorithm 1 the theorem is about. `danl` is another algorithm, and its rows show a step
-when everyone has told the loss, one exchange late, so the count of exchanges is not the theorem's t.
+Judged are the two readings of Algorithm 1 the theorem is about. `danl` is another algorithm, and its rows show a step
+when everyone has reported the loss, one exchange late, so the count of exchanges is not the theorem's t.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import Any
 
-from danl.reproduce.claims.base import Reader, Table, Verdict
-from danl.reproduce.claims.cases import enumerated, finite, word_for
+from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, grouped
+from danl.reproduce.claims.rules import pooled
 from danl.reproduce.runs import MILD, NEAR, PAPER, START, Plan, Run
-from danl.reproduce.store import Stored
+from danl.wording import listed
 
 ALGORITHM_1 = ("danl-paper", "danl-masked")
 PENALTIES = ("alpha=1", "alpha=0.1", MILD, PAPER)
-SETTINGS = ((NEAR, "full"), (START, "full"), (START, "coverage:psi=3"))
-LABELS = {
-    (NEAR, "full"): "near w*, full masks",
-    (START, "full"): "FedAvg start, full masks",
-    (START, "coverage:psi=3"): "FedAvg start, psi*=3",
-}
+FULL, PARTIAL = "FedAvg start, full masks", "FedAvg start, psi*=3"
+SETTINGS = {"near w*, full masks": (NEAR, "full"), FULL: (START, "full"), PARTIAL: (START, "coverage:psi=3")}
 
 
-def bound_runs(plan: Plan) -> Iterator[Run]:
+def certified_cases(plan: Plan, penalties: Sequence[str]) -> list[Case]:
     """One seed on the first and the last data set of the plan."""
-    sets = dict.fromkeys((plan.data[0], plan.data[-1]))
-    for data, penalty, reading, (start, policy) in product(sets, PENALTIES, ALGORITHM_1, SETTINGS):
-        yield Run(data, penalty, reading, policy, start=start, certified=True)
+
+    def runs(reading: str, penalty: str, start: str, policy: str) -> dict[str, Any]:
+        return {
+            data: {"": [Run(data, penalty, reading, policy, start=start, certified=True)]}
+            for data in (plan.data[0], plan.data[-1])
+        }
+
+    return [
+        Case(reading, setting, penalty, runs(reading, penalty, start, policy))
+        for penalty, reading, (setting, (start, policy)) in product(penalties, ALGORITHM_1, SETTINGS.items())
+    ]
 
 
-def kept(stored: Stored) -> bool:
-    return stored.record["certificate"]["first_violation"] is None
-
-
-def met(stored: Stored) -> bool:
-    return bool(stored.record["certificate"]["conditions_met"])
-
-
-def resolved(stored: Stored) -> bool:
-    """Whether the start is farther from w* than w* is known: |w - w*| <= |grad f(w)| / mu."""
-    known_to = stored.record["optimum"]["grad_norm"] / stored.record["strong_convexity"]
-    return bool(stored.record["start"]["distance"] > known_to)
-
-
-def allowed(stored: Stored) -> float | None:
-    """The largest |w0 - w*| condition (iv) allows; None where rho < 0 and it allows none."""
-    constants = stored.record["certificate"]["constants"]
-    if constants["high"] is None or constants["reach"] is None:
-        return None
-    return float(min(constants["high"], constants["reach"]))
-
-
-def _told(setting: str, stored: list[Stored]) -> tuple[str, ...]:
-    here, not_met = [each for each in stored if met(each)], [each for each in stored if not met(each)]
-    telling = [each for each in here if resolved(each)]
-    there = f"{sum(map(kept, telling))} of {len(telling)}" if telling else "too close to tell" if here else "-"
-    return (
-        setting,
-        f"{len(here)} of {len(stored)}",
-        there,
-        f"{sum(map(kept, not_met))} of {len(not_met)}" if not_met else "-",
-    )
-
-
-class FactorOneHalf:
-    """The squared distance halves in every round, where the conditions hold."""
-
-    name = "factor-one-half"
-
-    def runs(self, plan: Plan) -> Iterator[Run]:
-        return bound_runs(plan)
-
-    def judge(self, plan: Plan, read: Reader) -> Verdict:
-        stored = [read(run) for run in self.runs(plan)]
-        shown = {}
-        for reading in ALGORITHM_1:
-            own = [each for each in stored if each.run.method == reading and met(each) and resolved(each)]
-            shown[reading] = bool(own) and all(map(kept, own))
-        rows = []
-        for penalty, (start, policy) in product(PENALTIES, SETTINGS):
-            group = [
-                each
-                for each in stored
-                if (each.run.penalty, each.run.start, each.run.policy) == (penalty, start, policy)
-            ]
-            rows.append((penalty, *_told(LABELS[start, policy], group)))
-        here, others = [each for each in stored if met(each)], [each for each in stored if not met(each)]
-        partial = [each for each in here if each.run.policy != "full"]
-        close = [each for each in here if not resolved(each)]
-        tally = Counter((met(each), kept(each)) for each in stored if resolved(each) or not met(each))
-        return Verdict(
-            claim=self.name,
-            statement="If conditions (i) to (iv) hold, |w_t - w*|^2 <= 2^-t |w_0 - w*|^2 for all t.",
-            where="Theorem 1",
-            run=f"{enumerated(dict.fromkeys(run.data for run in self.runs(plan)))}, seed 0, at "
-            f"{enumerated(PENALTIES)}; from half the distance condition (iv) allows, and from the paper's FedAvg "
-            f"start; full masks and psi*=3; {enumerated(ALGORITHM_1)}.",
-            rule="A reading shows it if all four conditions hold in at least 1 of its runs, and in every run in which "
-            "they hold no |w_t - w*|^2 is above 2^-t |w_0 - w*|^2 by more than rounding, 1e-14 in |w_t - w*|. A run "
-            "that starts closer to w* than w* is known, |grad f(w*)| / mu, cannot tell and is left out. Runs in which "
-            "the conditions do not hold say nothing about the theorem; they are counted beside.",
-            word=word_for(shown.values()),
-            readings=tuple(reading for reading, each in shown.items() if each),
-            why=f"The conditions are met in {len(here)} of {len(stored)} runs, {len(partial)} of them with partial "
-            f"masks. {len(close)} of these start too close to w* to tell; the bound is kept in {tally[True, True]} of "
-            f"the other {len(here) - len(close)}. Where the conditions are not met, it is kept in {tally[False, True]} "
-            f"of {len(others)} and broken in {tally[False, False]}.",
-            numbers=Table(
-                ("penalty", "setting", "conditions met", "bound kept there", "bound kept where not met"), tuple(rows)
-            ),
-            values={
-                "met_kept": tally[True, True],
-                "met_broken": tally[True, False],
-                "met_too_close": len(close),
-                "not_met_kept": tally[False, True],
-                "not_met_broken": tally[False, False],
-                "runs": [_values(each) for each in stored],
-            },
-        )
-
-
-def _values(stored: Stored) -> dict[str, object]:
-    certificate = stored.record["certificate"]
+def certified(case: Case, runs: Groups) -> Found:
+    """What the certificate of the run says, and whether the run can tell anything."""
+    run, record = runs[""][0].run, runs[""][0].record
+    certificate, distance = record["certificate"], record["start"]["distance"]
+    limits = [certificate["constants"][name] for name in ("high", "reach")]
     return {
-        "run": stored.run.name,
-        "data": stored.run.data,
-        "reading": stored.run.method,
-        "penalty": stored.run.penalty,
-        "start": stored.run.start,
-        "policy": stored.run.policy,
-        "conditions_met": met(stored),
+        "run": run.name,
+        "data": run.data,
+        "reading": run.method,
+        "penalty": run.penalty,
+        "start": run.start,
+        "policy": run.policy,
+        "conditions_met": bool(certificate["conditions_met"]),
         "not_met": [each["name"] for each in certificate["conditions"] if not each["holds"]],
         "first_violation": certificate["first_violation"],
-        "initial_distance": finite(stored.record["start"]["distance"]),
-        "allowed_distance": finite(allowed(stored)),
+        "initial_distance": float(distance),
+        # The largest |w0 - w*| condition (iv) allows; None where rho < 0 and it allows none.
+        "allowed_distance": None if None in limits else float(min(limits)),
+        # Whether the start is farther from w* than w* is known: |w - w*| <= |grad f(w)| / mu.
+        "resolved": distance > record["optimum"]["grad_norm"] / record["strong_convexity"],
+        "setting": case.setting,
     }
 
 
-class TheoryCovers:
-    """The experiments are consistent with the theory: its conditions hold in them."""
+def all_runs(cases: Sequence[Case]) -> list[Found]:
+    """What was found in all runs, by data set."""
+    return [each.found[data] for data in cases[0].found for each in cases]
 
-    name = "theorem-covers-the-experiments"
 
-    def runs(self, plan: Plan) -> Iterator[Run]:
-        return (run for run in bound_runs(plan) if run.penalty == PAPER)
+def values(judged: Judged) -> list[Found]:
+    """All runs, for machines."""
+    return [
+        {name: value for name, value in found.items() if name not in ("resolved", "setting")}
+        for found in all_runs(judged.cases)
+    ]
 
-    def judge(self, plan: Plan, read: Reader) -> Verdict:
-        stored = {run: read(run) for run in self.runs(plan)}
-        own = {run: each for run, each in stored.items() if run.start == START and run.policy != "full"}
-        shown = {
-            reading: all(met(each) for run, each in own.items() if run.method == reading) for reading in ALGORITHM_1
-        }
-        full = [each for run, each in stored.items() if run.start == START and run.policy == "full"]
-        starts = [float(each.record["start"]["distance"]) for each in full]
-        reaches = [each for each in map(allowed, full) if each is not None]
-        why = f"The conditions are met in {sum(map(met, own.values()))} of {len(own)} runs."
-        if reaches:
-            why += (
-                f" Even with full masks condition (iv) allows a start at most {max(reaches):.0e} from w*; the FedAvg "
-                f"start is {enumerated(f'{each:.0f}' for each in dict.fromkeys(map(round, starts)))} away."
-            )
-        rows = []
-        for run, each in stored.items():
-            if run.start != START:
-                continue
-            failed = [one["name"] for one in each.record["certificate"]["conditions"] if not one["holds"]]
-            limit, distance = allowed(each), each.record["start"]["distance"]
-            told = f"{limit:.1e}" if limit is not None else "none: rho < 0"
-            rows.append(
-                (run.data, run.method, LABELS[run.start, run.policy], " ".join(failed) or "-", f"{distance:.1f}", told)
-            )
-        return Verdict(
-            claim=self.name,
-            statement="Theorem 1 covers the paper's experiments, which are said to be consistent with it.",
-            where="section 6.2, Theorem 1",
-            run=f"{enumerated(dict.fromkeys(run.data for run in stored))}, seed 0, at the paper's penalty from the "
-            f"FedAvg start, psi*=3 (full masks beside); {enumerated(ALGORITHM_1)}.",
-            rule="A reading shows it if all 4 conditions of Theorem 1 hold in every one of its runs with psi*=3. The "
-            "claim holds if both readings show it, and for some readings if one does.",
-            word=word_for(shown.values()),
-            readings=tuple(reading for reading, each in shown.items() if each),
-            why=why,
-            numbers=Table(
-                ("data", "reading", "setting", "not met", "|w0 - w*|", "allowed by (iv)"),
-                tuple(rows),
-            ),
-            values={"runs": [_values(each) for each in stored.values()]},
+
+def is_kept(found: Found) -> bool:
+    return found["first_violation"] is None
+
+
+def kept_of(runs: Iterable[Found]) -> str:
+    flags = [is_kept(each) for each in runs]
+    return f"{sum(flags)} of {len(flags)}" if flags else "-"
+
+
+def all_kept(cases: list[Case]) -> bool:
+    """Whether runs that can tell are there, and the bound is kept in all of them."""
+    telling = [is_kept(each) for each in all_runs(cases) if each["conditions_met"] and each["resolved"]]
+    return bool(telling) and all(telling)
+
+
+def kept_rows(judged: Judged) -> Table:
+    rows = []
+    for key, cases in grouped(judged, "penalty", "setting").items():
+        runs = all_runs(cases)
+        met = [each for each in runs if each["conditions_met"]]
+        telling = kept_of(each for each in met if each["resolved"])
+        there = "too close to tell" if met and telling == "-" else telling
+        rows.append((*key, f"{len(met)} of {len(runs)}", there, kept_of(each for each in runs if each not in met)))
+    return Table(("penalty", "setting", "conditions met", "bound kept there", "bound kept where not met"), tuple(rows))
+
+
+def kept_counts(judged: Judged) -> dict[str, int]:
+    runs = all_runs(judged.cases)
+    close = sum(each["conditions_met"] and not each["resolved"] for each in runs)
+    tally = Counter(
+        (each["conditions_met"], is_kept(each)) for each in runs if each["resolved"] or not each["conditions_met"]
+    )
+    met = {"met_kept": tally[True, True], "met_broken": tally[True, False], "met_too_close": close}
+    return met | {"not_met_kept": tally[False, True], "not_met_broken": tally[False, False]}
+
+
+def kept_reason(judged: Judged) -> str:
+    runs, (kept, broken, close, others_kept, others_broken) = all_runs(judged.cases), kept_counts(judged).values()
+    partial = sum(each["conditions_met"] and each["policy"] != "full" for each in runs)
+    return (
+        f"The conditions are met in {kept + broken + close} of {len(runs)} runs, {partial} of them with partial masks. "
+        f"{close} of these start too close to w* to tell; the bound is kept in {kept} of the other {kept + broken}. "
+        f"Where the conditions are not met, it is kept in {others_kept} of {others_kept + others_broken} and broken in "
+        f"{others_broken}."
+    )
+
+
+FACTOR_ONE_HALF = Claim(
+    name="factor-one-half",
+    statement="If conditions (i) to (iv) hold, |w_t - w*|^2 <= 2^-t |w_0 - w*|^2 for all t.",
+    where="Theorem 1",
+    run=lambda judged: (
+        f"{listed(judged.cases[0].found)}, seed 0, at {listed(PENALTIES)}; from half the distance "
+        f"condition (iv) allows, and from the paper's FedAvg start; full masks and psi*=3; {listed(ALGORITHM_1)}."
+    ),
+    condition="A reading shows it if all four conditions hold in at least 1 of its runs, and in every run in which "
+    "they hold no |w_t - w*|^2 is above 2^-t |w_0 - w*|^2 by more than rounding, 1e-14 in |w_t - w*|. A run that "
+    "starts closer to w* than w* is known, |grad f(w*)| / mu, cannot tell and is left out. Runs in which the "
+    "conditions do not hold say nothing about the theorem; they are counted beside.",
+    cases=lambda plan: certified_cases(plan, PENALTIES),
+    measure=certified,
+    shows=is_kept,
+    rule=pooled(all_kept),
+    reason=kept_reason,
+    table=kept_rows,
+    values=lambda judged: {**kept_counts(judged), "runs": values(judged)},
+)
+
+
+def met_reason(judged: Judged) -> str:
+    runs = all_runs(judged.cases)
+    own = [each["conditions_met"] for each in runs if each["setting"] == PARTIAL]
+    full = [each for each in runs if each["setting"] == FULL]
+    reaches = [each["allowed_distance"] for each in full if each["allowed_distance"] is not None]
+    why = f"The conditions are met in {sum(own)} of {len(own)} runs."
+    if reaches:
+        why += (
+            f" Even with full masks condition (iv) allows a start at most {max(reaches):.0e} from w*; the FedAvg start "
+            f"is {listed(dict.fromkeys(round(each['initial_distance']) for each in full))} away."
         )
+    return why
+
+
+def met_rows(judged: Judged) -> Table:
+    rows = []
+    for each in all_runs(judged.cases):
+        limit = each["allowed_distance"]
+        allowed = "none: rho < 0" if limit is None else f"{limit:.1e}"
+        names = (each["data"], each["reading"], each["setting"], " ".join(each["not_met"]) or "-")
+        if each["start"] == START:
+            rows.append((*names, f"{each['initial_distance']:.1f}", allowed))
+    return Table(("data", "reading", "setting", "not met", "|w0 - w*|", "allowed by (iv)"), tuple(rows))
+
+
+THEORY_COVERS = Claim(
+    name="theorem-covers-the-experiments",
+    statement="Theorem 1 covers the paper's experiments, which are said to be consistent with it.",
+    where="section 6.2, Theorem 1",
+    run=lambda judged: (
+        f"{listed(judged.cases[0].found)}, seed 0, at the paper's penalty from the FedAvg start, "
+        f"psi*=3 (full masks beside); {listed(ALGORITHM_1)}."
+    ),
+    condition="A reading shows it if all 4 conditions of Theorem 1 hold in every one of its runs with psi*=3. The "
+    "claim holds if both readings show it, and for some readings if one does.",
+    cases=lambda plan: certified_cases(plan, (PAPER,)),
+    measure=certified,
+    shows=lambda found: found["conditions_met"],
+    rule=pooled(lambda cases: all(all(each.shows.values()) for each in cases if each.setting == PARTIAL)),
+    reason=met_reason,
+    table=met_rows,
+    values=lambda judged: {"runs": values(judged)},
+)

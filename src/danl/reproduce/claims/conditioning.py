@@ -7,14 +7,19 @@ orders of magnitude. Counted is what a person waits for: exchanges until the gap
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
-from danl.reproduce.claims.base import Reader, Table, Verdict
-from danl.reproduce.claims.cases import count, enumerated, finite, word_for
+import numpy as np
+
+from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, every
 from danl.reproduce.claims.measures import CONVERGED, exchanges_to
+from danl.reproduce.claims.rules import pooled, sentence
 from danl.reproduce.runs import MILD, READINGS, Plan, Run
+from danl.reproduce.store import Stored
+from danl.wording import listed
 
 ALPHAS = ("alpha=0.1", "alpha=0.01", MILD, "alpha=0.0001", "alpha=1e-05", "alpha=1e-06")
 DECADES = 3.0
@@ -27,27 +32,10 @@ ROUNDS = 100
 GRADIENT_DESCENT = "gd"
 
 
-@dataclass(frozen=True)
-class Conditioned:
-    """One problem of the series."""
-
-    data: str
-    penalty: str
-    decades: float = 0.0
-
-    @property
-    def label(self) -> str:
-        return f"{self.penalty}, features over {self.decades:g} decades" if self.decades else self.penalty
-
-    def run(self, method: str, policy: str = "full", rounds: int = ROUNDS) -> Run:
-        return Run(self.data, self.penalty, method, policy, start="zero", decades=self.decades, rounds=rounds)
-
-
-def series(plan: Plan) -> dict[str, list[Conditioned]]:
-    """Problems by data set: the first and the last of the plan's; every other penalty where the plan has few seeds."""
-    sets = dict.fromkeys((plan.data[0], plan.data[-1]))
+def problems(plan: Plan) -> dict[str, tuple[str, float]]:
+    """The series, by label: penalty and decades of the features; every other penalty where the plan has few seeds."""
     alphas = ALPHAS if plan.n_seeds > 2 else (ALPHAS[0], MILD, ALPHAS[-1])
-    return {data: [*(Conditioned(data, alpha) for alpha in alphas), Conditioned(data, MILD, DECADES)] for data in sets}
+    return {alpha: (alpha, 0.0) for alpha in alphas} | {f"{MILD}, features over {DECADES:g} decades": (MILD, DECADES)}
 
 
 def descent_rounds(plan: Plan) -> int:
@@ -55,172 +43,165 @@ def descent_rounds(plan: Plan) -> int:
     return 200 * plan.n_seeds
 
 
+def series_cases(plan: Plan) -> list[Case]:
+    """A case a reading and masks, on the first and the last data set of the plan.
+
+    A group is one problem, with two runs: the reading's and gradient descent's.
+    """
+
+    def runs(data: str, reading: str, policy: str) -> dict[str, list[Run]]:
+        methods = ((reading, policy, ROUNDS), (GRADIENT_DESCENT, "full", descent_rounds(plan)))
+        return {
+            label: [
+                Run(data, penalty, method, masks, start="zero", decades=decades, rounds=rounds)
+                for method, masks, rounds in methods
+            ]
+            for label, (penalty, decades) in problems(plan).items()
+        }
+
+    return [
+        Case(reading, masks, "", {data: runs(data, reading, policy) for data in (plan.data[0], plan.data[-1])})
+        for reading, (masks, policy) in product(READINGS, MASKS.items())
+    ]
+
+
 @dataclass(frozen=True)
 class Growth:
     """Exchanges along the series for one method, and by what factor they grow."""
 
-    data: str
     exchanges: dict[str, float]
+    limit: int
+    """Stands for a run that did not get there: at least so many exchanges."""
+
+    @classmethod
+    def along(cls, stored: dict[str, Stored]) -> Growth:
+        limit = max(each.run.rounds for each in stored.values()) + 1
+        return cls({label: exchanges_to(each, CONVERGED) for label, each in stored.items()}, limit)
 
     @property
-    def reached(self) -> bool:
-        return all(each < float("inf") for each in self.exchanges.values())
+    def missed(self) -> int:
+        """How many do not get there."""
+        return sum(each == np.inf for each in self.exchanges.values())
 
-    def factor(self, limit: float) -> float:
-        """The most by the fewest exchanges; where a run did not get there, `limit` stands for it: at least so much."""
-        counts = [max(min(each, limit), 1.0) for each in self.exchanges.values()]
+    @property
+    def factor(self) -> float:
+        """The most by the fewest exchanges."""
+        counts = [max(min(each, self.limit), 1.0) for each in self.exchanges.values()]
         return max(counts) / min(counts)
 
-    def told(self, limit: float) -> str:
-        if not any(each < float("inf") for each in self.exchanges.values()):
-            return "-"
-        return f"{'' if self.reached else 'over '}{self.factor(limit):.1f}"
+    def cells(self) -> list[str]:
+        """The exchanges of every problem, and the growth."""
+        counts = [f"{each:g}" if each < np.inf else f"not in {self.limit}" for each in self.exchanges.values()]
+        growth = f"{'over ' if self.missed else ''}{self.factor:.1f}"
+        return [*counts, growth if self.missed < len(counts) else "-"]
 
 
-class _Series:
-    """What both claims read."""
-
-    def runs(self, plan: Plan) -> Iterator[Run]:
-        for problem in (each for problems in series(plan).values() for each in problems):
-            for reading, policy in product(READINGS, MASKS.values()):
-                yield problem.run(reading, policy)
-            yield problem.run(GRADIENT_DESCENT, rounds=descent_rounds(plan))
-
-    @staticmethod
-    def growths(plan: Plan, read: Reader) -> tuple[dict[tuple[str, str], list[Growth]], list[Growth]]:
-        """For each reading and masks, and for gradient descent: one a data set."""
-
-        def along(problems: list[Conditioned], method: str, policy: str = "full", rounds: int = ROUNDS) -> Growth:
-            needed = {each.label: exchanges_to(read(each.run(method, policy, rounds)), CONVERGED) for each in problems}
-            return Growth(problems[0].data, needed)
-
-        problems = list(series(plan).values())
-        readings = {
-            (reading, masks): [along(each, reading, policy) for each in problems]
-            for reading, (masks, policy) in product(READINGS, MASKS.items())
-        }
-        return readings, [along(each, GRADIENT_DESCENT, rounds=descent_rounds(plan)) for each in problems]
-
-    @staticmethod
-    def condition_numbers(plan: Plan, read: Reader) -> list[float]:
-        records = [read(each.run(READINGS[0])).record for problems in series(plan).values() for each in problems]
-        return [each["smoothness"] / each["strong_convexity"] for each in records]
-
-    def verdict(
-        self, plan: Plan, read: Reader, *, name: str, statement: str, where: str, rule: str, compared: bool
-    ) -> Verdict:
-        readings, descents = self.growths(plan, read)
-        limit, numbers = descent_rounds(plan) + 1, self.condition_numbers(plan, read)
-        worst = {data: descent.factor(limit) for data, descent in zip(series(plan), descents, strict=True)}
-        shown = {
-            case: all(
-                each.reached
-                and (each.factor(limit) <= MARGIN * worst[each.data] if compared else each.factor(limit) <= GROWTH)
-                for each in growths
-            )
-            for case, growths in readings.items()
-        }
-        labels = list(descents[0].exchanges)
-        rows = [
-            (
-                *(growth.data, *case),
-                *(count(growth.exchanges[label], f"not in {most}") for label in labels),
-                growth.told(most),
-            )
-            for case, growths, most in [
-                *((case, growths, ROUNDS + 1) for case, growths in readings.items()),
-                ((GRADIENT_DESCENT, "full masks"), descents, limit),
-            ]
-            for growth in growths
-        ]
-        return Verdict(
-            claim=name,
-            statement=statement,
-            where=where,
-            run=f"{enumerated(series(plan))}, seed 0, from zero, at {enumerated(labels)}: condition numbers L / mu "
-            f"from {min(numbers):.0e} to {max(numbers):.0e}. The readings with full masks and with psi*=3, at most 100 "
-            f"rounds; gradient descent with steps of 1/L, at most {descent_rounds(plan)}.",
-            rule=rule,
-            word=word_for(shown.values()),
-            readings=tuple(f"{reading}: {masks}" for (reading, masks), each in shown.items() if each),
-            why=told(readings, descents, limit, numbers),
-            numbers=Table(("data", "method", "masks", *labels, "growth"), tuple(rows)),
-            values={
-                "condition_numbers": [finite(each) for each in numbers],
-                "cases": [
-                    {
-                        "reading": reading,
-                        "setting": masks,
-                        "shown": shown[reading, masks],
-                        "exchanges": {each.data: {k: finite(v) for k, v in each.exchanges.items()} for each in growths},
-                        "growth": {
-                            each.data: finite(each.factor(ROUNDS + 1)) if each.reached else None for each in growths
-                        },
-                    }
-                    for (reading, masks), growths in readings.items()
-                ],
-                "gd_growth_at_least": {data: finite(each) for data, each in worst.items()},
-            },
-        )
+def sensitivity(case: Case, runs: Groups) -> Found:
+    """A reading and gradient descent along the series."""
+    own, descent = ({label: pair[place] for label, pair in runs.items()} for place in (0, 1))
+    growth = Growth.along(own)
+    return {
+        "own": growth,
+        "descent": Growth.along(descent),
+        "condition_numbers": [each.record["smoothness"] / each.record["strong_convexity"] for each in own.values()],
+        "exchanges": growth.exchanges,
+        "growth": None if growth.missed else growth.factor,
+    }
 
 
-def told(
-    readings: dict[tuple[str, str], list[Growth]], descents: list[Growth], limit: float, numbers: list[float]
-) -> str:
-    """The growth of each case in one line."""
-    parts = []
-    for (reading, masks), growths in readings.items():
-        missed = sum(each == float("inf") for growth in growths for each in growth.exchanges.values())
-        total = sum(len(growth.exchanges) for growth in growths)
-        factor = max(growth.factor(ROUNDS + 1) for growth in growths)
-        parts.append(
-            f"{reading}, {masks}: " + (f"{missed} of {total} do not get there" if missed else f"{factor:.1f} x")
-        )
-    descent = " and ".join(
-        f"{'' if each.reached else 'more than '}{each.factor(limit):.1f} x on {each.data}" for each in descents
-    )
+def condition_numbers(judged: Judged) -> list[float]:
+    return every(judged.cases[:1], "condition_numbers")
+
+
+def series_run(judged: Judged) -> str:
+    numbers, plan = condition_numbers(judged), judged.plan
     return (
-        f"While the condition number grows {max(numbers) / min(numbers):.0e} times, exchanges to {CONVERGED:.0e} grow "
-        f"at most: {'; '.join(parts)}. Gradient descent: {descent}."
+        f"{listed(judged.cases[0].found)}, seed 0, from zero, at {listed(problems(plan))}: condition numbers L / mu "
+        f"from {min(numbers):.0e} to {max(numbers):.0e}. The readings with full masks and with psi*=3, at most 100 "
+        f"rounds; gradient descent with steps of 1/L, at most {descent_rounds(plan)}."
     )
 
 
-class IndependentOfCondition(_Series):
-    """The rate is independent of the condition number."""
-
-    name = "independent-of-condition-number"
-
-    def judge(self, plan: Plan, read: Reader) -> Verdict:
-        return self.verdict(
-            plan,
-            read,
-            name=self.name,
-            statement="The rate is independent of the condition number (Theorem 1: near w*; here: over a whole run).",
-            where="abstract, Theorem 1",
-            rule=f"A reading with given masks shows it if it gets to a gap of {CONVERGED:.0e} for good on every "
-            f"problem of the series within {ROUNDS} rounds, with at most {GROWTH:g} times the exchanges of the problem "
-            "that needs fewest, on every data set. The claim holds if every reading does with both "
-            "masks, and for some if at least one does.",
-            compared=False,
-        )
+def growth(case: str, cases: Iterable[Case]) -> str:
+    growths = every(cases, "own")
+    missed, total = sum(each.missed for each in growths), sum(len(each.exchanges) for each in growths)
+    worst = max(each.factor for each in growths)
+    return f"{case}: " + (f"{missed} of {total} do not get there" if missed else f"{worst:.1f} x")
 
 
-class LessSensitive(_Series):
-    """Less sensitive to the condition number than first-order methods."""
+def growth_reason(judged: Judged) -> str:
+    """The growth of each case in one line."""
+    numbers = condition_numbers(judged)
+    descents = {data: found["descent"] for data, found in judged.cases[0].found.items()}
+    descent = " and ".join(
+        f"{'more than ' if each.missed else ''}{each.factor:.1f} x on {data}" for data, each in descents.items()
+    )
+    return sentence(
+        f"While the condition number grows {max(numbers) / min(numbers):.0e} times, exchanges to {CONVERGED:.0e} grow "
+        f"at most: {{}}. Gradient descent: {descent}.",
+        growth,
+        "reading",
+        "setting",
+    )(judged)
 
-    name = "less-sensitive-than-first-order"
 
-    def judge(self, plan: Plan, read: Reader) -> Verdict:
-        return self.verdict(
-            plan,
-            read,
-            name=self.name,
-            statement="DANL is less sensitive to the condition number than first-order methods.",
-            where="section 1",
-            rule=f"Growth: the most exchanges to a gap of {CONVERGED:.0e} for good on a problem of the series by the "
-            f"fewest. A reading with given masks shows it if it gets there on every problem within {ROUNDS} rounds, "
-            f"and its growth is at most {MARGIN:g} times gradient descent's (whose growth counts as what its rounds "
-            "allow where it does not get there), on every data set. The claim holds if every reading does with both "
-            "masks, and for some if at least one does.",
-            compared=True,
-        )
+def growth_rows(judged: Judged) -> Table:
+    lines = [("own", each.reading, each.setting, each) for each in judged]
+    lines.append(("descent", GRADIENT_DESCENT, "full masks", judged.cases[0]))
+    rows = [
+        (data, method, masks, *found[which].cells())
+        for which, method, masks, case in lines
+        for data, found in case.found.items()
+    ]
+    return Table(("data", "method", "masks", *problems(judged.plan), "growth"), tuple(rows))
+
+
+def growth_values(judged: Judged) -> dict[str, Any]:
+    cases = [each.values("exchanges", "growth") | {"shown": all(each.shows.values())} for each in judged]
+    shown = ("reading", "setting", "shown", "exchanges", "growth")
+    return {
+        "condition_numbers": condition_numbers(judged),
+        "cases": [{name: case[name] for name in shown} for case in cases],
+        "gd_growth_at_least": {data: each["descent"].factor for data, each in judged.cases[0].found.items()},
+    }
+
+
+def about_condition(
+    name: str, statement: str, where: str, condition: str, shows: Callable[[Growth, Growth], bool]
+) -> Claim:
+    """A claim on the series; `shows` is asked of a reading that gets there on all of it, and gradient descent."""
+    return Claim(
+        name=name,
+        statement=statement,
+        where=where,
+        run=series_run,
+        condition=f"{condition}, on every data set. The claim holds if every reading does with both masks, and for "
+        "some if at least one does.",
+        cases=series_cases,
+        measure=sensitivity,
+        shows=lambda found: not found["own"].missed and shows(found["own"], found["descent"]),
+        rule=pooled(lambda cases: all(all(each.shows.values()) for each in cases), "reading", "setting"),
+        reason=growth_reason,
+        table=growth_rows,
+        values=growth_values,
+    )
+
+
+INDEPENDENT = about_condition(
+    "independent-of-condition-number",
+    "The rate is independent of the condition number (Theorem 1: near w*; here: over a whole run).",
+    "abstract, Theorem 1",
+    f"A reading with given masks shows it if it gets to a gap of {CONVERGED:.0e} for good on every problem of the "
+    f"series within {ROUNDS} rounds, with at most {GROWTH:g} times the exchanges of the problem that needs fewest",
+    lambda own, descent: own.factor <= GROWTH,
+)
+LESS_SENSITIVE = about_condition(
+    "less-sensitive-than-first-order",
+    "DANL is less sensitive to the condition number than first-order methods.",
+    "section 1",
+    f"Growth: the most exchanges to a gap of {CONVERGED:.0e} for good on a problem of the series by the fewest. A "
+    f"reading with given masks shows it if it gets there on every problem within {ROUNDS} rounds, and its growth is at "
+    f"most {MARGIN:g} times gradient descent's (whose growth counts as what its rounds allow where it does not get "
+    "there)",
+    lambda own, descent: own.factor <= MARGIN * descent.factor,
+)

@@ -1,21 +1,30 @@
-"""The claim of efficient communication: bytes to a given gap, beside first-order methods with a tuned learning rate."""
+"""The claims of efficient communication and of robustness, beside what a user would try instead.
+
+Bytes to a given gap, beside first-order methods with a tuned learning rate; even shards, beside shards skewed by label.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
-from danl.reproduce.claims.base import Reader, Table, Verdict
-from danl.reproduce.claims.cases import Finding, enumerated, finite, readings_of, share_rule, small, summary, word_of
-from danl.reproduce.claims.measures import SOLVED, exchanges_to
+import numpy as np
+
+from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, every, grouped
+from danl.reproduce.claims.measures import CONVERGED, SOLVED, clipped_gap, exchanges_to, middle, reached
+from danl.reproduce.claims.rules import case_values, on_most_data, sentence, share_rule
 from danl.reproduce.runs import MILD, PAPER, READINGS, Plan, Run
 from danl.reproduce.store import Stored
+from danl.wording import listed
 
-GAPS = (1e-4, SOLVED)
+GAPS = {f"gap {gap:.0e}": gap for gap in (1e-4, SOLVED)}
 ROUNDS = 350
 """Of a first-order method: more bytes than the readings spend in the runs they are compared with."""
 POLICY = "coverage:psi=3"
+PARTITIONS = ("iid", "dirichlet:alpha=1.0", "dirichlet:alpha=0.1")
+FACTOR = 2.0
 
 
 def penalties(plan: Plan) -> list[str]:
@@ -30,6 +39,19 @@ def first_order(plan: Plan) -> list[str]:
     return descent + [f"fedavg:steps={steps},learning_rate={rate}" for steps, rate in product(numbers, rates)]
 
 
+def cost_cases(plan: Plan) -> Iterator[Case]:
+    """A case a gap, a penalty and a reading; the first-order runs are beside the reading's."""
+    for setting, penalty, reading in product(GAPS, penalties(plan), READINGS):
+        runs = {
+            data: {
+                "reading": [Run(data, penalty, reading, POLICY)],
+                "first-order": [Run(data, penalty, method, rounds=ROUNDS) for method in first_order(plan)],
+            }
+            for data in plan.data
+        }
+        yield Case(reading, setting, penalty, runs)
+
+
 @dataclass(frozen=True)
 class Spent:
     """What a run spent to get to a gap, or in all where it did not get there; infinity where it diverged."""
@@ -42,119 +64,175 @@ class Spent:
     @classmethod
     def of(cls, stored: Stored, gap: float) -> Spent:
         exchanges, total = exchanges_to(stored, gap), stored.history.total_bytes()
-        reached = exchanges < float("inf")
+        reached = exchanges < np.inf
         spent = 0.0 if exchanges == 0 else float(total[int(exchanges) - 1 if reached else -1])
         if stored.status == "diverged":
-            spent = float("inf")  # it would never get there
+            spent = np.inf  # it would never get there
         return cls(stored.run.method, spent, reached, float(stored.gaps()[-1]))
 
+    def cheaper_than(self, other: Spent) -> bool:
+        """Whether it gets there with fewer bytes than the other one has spent on it, in vain or not."""
+        return self.reached and self.bytes < other.bytes
+
     @property
-    def told(self) -> str:
-        if self.bytes == float("inf"):
-            return "diverges"
-        megabytes = f"{self.bytes / 1e6:.2f}"
-        return megabytes if self.reached else f"not in {megabytes}"
+    def text(self) -> str:
+        megabytes = f"{'' if self.reached else 'not in '}{self.bytes / 1e6:.2f}"
+        return "diverges" if self.bytes == np.inf else megabytes
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {"reached": self.reached, "spent": self.bytes / 1e6, "end": self.end}
 
 
-def cheaper(reading: Spent, others: list[Spent]) -> bool:
-    """Whether the reading gets there with fewer bytes than every other one has spent on it, in vain or not."""
-    return reading.reached and all(reading.bytes < each.bytes for each in others)
+def costs(case: Case, runs: Groups) -> Found:
+    """What the reading spent, and the best first-order method: the cheapest that gets there, else what ends lowest."""
+    (own,), others = ([Spent.of(each, GAPS[case.setting]) for each in group] for group in runs.values())
+    reaching = [each for each in others if each.reached]
+    best = min(reaching, key=lambda each: each.bytes) if reaching else min(others, key=lambda each: each.end)
+    return {
+        "own": own,
+        "best": best,
+        "cheaper": all(own.cheaper_than(each) for each in others),
+        "beaten": best.reached and not own.cheaper_than(best),
+        "megabytes": own.values,
+    }
 
 
-def beats(other: Spent, reading: Spent) -> bool:
-    """Whether a first-order run gets there, and the reading does not with fewer bytes."""
-    return other.reached and not (reading.reached and reading.bytes < other.bytes)
+def problem_groups(judged: Judged) -> list[tuple[str, str, list[Case], dict[str, Spent]]]:
+    """Gap, penalty, the cases of all readings, and the best first-order method by data set."""
+    return [
+        (f"{GAPS[setting]:.0e}", penalty, own, {data: found["best"] for data, found in own[0].found.items()})
+        for (setting, penalty), own in grouped(judged, "setting", "penalty").items()
+    ]
 
 
-class FewerBytes:
-    """Fewer bytes than first-order methods."""
+def cost_reason(judged: Judged) -> str:
+    reasons, beaten = [], []
+    for gap, penalty, readings, best in problem_groups(judged):
+        to = f"at {penalty} to {gap}"
+        reasons.append(f"{sum(each.reached for each in best.values())} of {len(best)} {to}")
+        beaten += [
+            f"{data} {to} ({each.method}, {each.text} MB)"
+            for data, each in best.items()
+            if all(reading.found[data]["beaten"] for reading in readings)
+        ]
+    beats = f" It beats every reading on {listed(beaten, None)}." if beaten else ""
+    return f"The best first-order run gets there on: {'; '.join(reasons)}.{beats}"
 
-    name = "fewer-bytes-than-first-order"
 
-    def runs(self, plan: Plan) -> Iterator[Run]:
-        for data, penalty in product(plan.data, penalties(plan)):
-            for reading in READINGS:
-                yield self.reading_run(data, penalty, reading)
-            yield from self.other_runs(plan, data, penalty)
-
-    @staticmethod
-    def reading_run(data: str, penalty: str, reading: str) -> Run:
-        return Run(data, penalty, reading, POLICY)
-
-    @staticmethod
-    def other_runs(plan: Plan, data: str, penalty: str) -> list[Run]:
-        return [Run(data, penalty, method, rounds=ROUNDS) for method in first_order(plan)]
-
-    def judge(self, plan: Plan, read: Reader) -> Verdict:
-        findings, rows, values, reasons, beaten = [], [], [], [], []
-        for gap, penalty in product(GAPS, penalties(plan)):
-            own = {
-                reading: {data: Spent.of(read(self.reading_run(data, penalty, reading)), gap) for data in plan.data}
-                for reading in READINGS
-            }
-            others = {
-                data: [Spent.of(read(run), gap) for run in self.other_runs(plan, data, penalty)] for data in plan.data
-            }
-            for reading, spent in own.items():
-                case = Finding(
-                    reading, f"gap {gap:.0e}", penalty, {data: cheaper(spent[data], others[data]) for data in plan.data}
-                )
-                findings.append(case)
-                values.append(case.values() | {"megabytes": {data: _values(each) for data, each in spent.items()}})
-            best = {data: best_of(each) for data, each in others.items()}
-            values.append(
-                {"reading": "first-order", "setting": f"gap {gap:.0e}", "penalty": penalty}
-                | {"megabytes": {data: _values(each) for data, each in best.items()}}
-                | {"method": {data: each.method for data, each in best.items()}}
-            )
-            reached = sum(each.reached for each in best.values())
-            reasons.append(f"{reached} of {len(best)} at {penalty} to {gap:.0e}")
-            for data in plan.data:
-                told = [own[reading][data].told for reading in READINGS]
-                if all(beats(best[data], own[reading][data]) for reading in READINGS):
-                    beaten.append(f"{data} at {penalty} to {gap:.0e} ({best[data].method}, {best[data].told} MB)")
-                rows.append(
-                    (data, penalty, f"{gap:.0e}", *told, best[data].told, best[data].method, small(best[data].end))
-                )
-        return Verdict(
-            claim=self.name,
-            statement="DANL communicates efficiently; here: fewer bytes than tuned first-order methods.",
-            where="abstract, section 1",
-            run=f"{enumerated(plan.data)}, seed 0, at {enumerated(penalties(plan))}: the readings with psi*=3, 100 "
-            f"rounds; {', '.join(first_order(plan))}, {ROUNDS} rounds. Bytes up and down, Hessians included, the "
-            "common FedAvg start not.",
-            rule=f"A reading is cheaper on a data set at a penalty if it gets to the gap ({GAPS[0]:.0e} or "
-            f"{GAPS[1]:.0e}), for good, with fewer bytes than each first-order run needs for it, or has spent in all "
-            f"its {ROUNDS} rounds where it does not get there (a run that diverged never would). "
-            f"{share_rule('a gap to reach')}",
-            word=word_of(findings),
-            readings=readings_of(findings),
-            why=f"{summary(findings)} The best first-order run gets there on: {'; '.join(reasons)}.{_beaten(beaten)}",
-            numbers=Table(
-                (
-                    "data",
-                    "penalty",
-                    "gap",
-                    *(f"{each}, MB" for each in READINGS),
-                    "first-order, MB",
-                    "which",
-                    "ends at",
-                ),
-                tuple(rows),
-            ),
-            values={"cases": values},
+def cost_rows(judged: Judged) -> Table:
+    rows = [
+        (
+            *(data, penalty, gap, *(reading.found[data]["own"].text for reading in readings)),
+            *(each.text, each.method, clipped_gap(each.end)),
         )
+        for gap, penalty, readings, best in problem_groups(judged)
+        for data, each in best.items()
+    ]
+    readings = [f"{each}, MB" for each in READINGS]
+    return Table(("data", "penalty", "gap", *readings, "first-order, MB", "which", "ends at"), tuple(rows))
 
 
-def _beaten(where: list[str]) -> str:
-    return f" It beats every reading on {enumerated(where)}." if where else ""
+def cost_values(judged: Judged) -> dict[str, Any]:
+    entries = []
+    for _, penalty, readings, best in problem_groups(judged):
+        beside = {
+            "reading": "first-order",
+            "setting": readings[0].setting,
+            "penalty": penalty,
+            "megabytes": {data: each.values for data, each in best.items()},
+            "method": {data: each.method for data, each in best.items()},
+        }
+        entries += [*(each.values("megabytes") for each in readings), beside]
+    return {"cases": entries}
 
 
-def best_of(spent: list[Spent]) -> Spent:
-    """The cheapest that gets there; where none does, the one that ends lowest."""
-    reaching = [each for each in spent if each.reached]
-    return min(reaching, key=lambda each: each.bytes) if reaching else min(spent, key=lambda each: each.end)
+FEWER_BYTES = Claim(
+    name="fewer-bytes-than-first-order",
+    statement="DANL communicates efficiently; here: fewer bytes than tuned first-order methods.",
+    where="abstract, section 1",
+    run=lambda judged: (
+        f"{listed(judged.plan.data)}, seed 0, at {listed(penalties(judged.plan))}: the readings with "
+        f"psi*=3, 100 rounds; {', '.join(first_order(judged.plan))}, {ROUNDS} rounds. Bytes up and down, Hessians "
+        "included, the common FedAvg start not."
+    ),
+    condition="A reading is cheaper on a data set at a penalty if it gets to the gap "
+    f"({' or '.join(f'{gap:.0e}' for gap in GAPS.values())}), for good, with fewer bytes than each first-order run "
+    f"needs for it, or has spent in all its {ROUNDS} rounds where it does not get there (a run that diverged "
+    f"never would). {share_rule('a gap to reach')}",
+    cases=cost_cases,
+    measure=costs,
+    shows=lambda found: found["cheaper"],
+    rule=on_most_data,
+    reason=cost_reason,
+    table=cost_rows,
+    values=cost_values,
+)
 
 
-def _values(spent: Spent) -> dict[str, float | bool | None]:
-    return {"reached": spent.reached, "spent": finite(spent.bytes / 1e6), "end": finite(spent.end)}
+def seeds(plan: Plan) -> range:
+    """Half of the plan's seeds, rounded up: at most three of five, one of two."""
+    return range((plan.n_seeds + 1) // 2)
+
+
+def shard_cases(plan: Plan) -> Iterator[Case]:
+    """A case a reading and penalty; a group is one kind of shards."""
+    for reading, penalty in product(READINGS, penalties(plan)):
+        runs = {
+            data: {
+                kind: [Run(data, penalty, reading, POLICY, seed, partition=kind) for seed in seeds(plan)]
+                for kind in PARTITIONS
+            }
+            for data in plan.data
+        }
+        yield Case(reading, "", penalty, runs)
+
+
+def with_shards(case: Case, runs: Groups) -> Found:
+    """Median exchanges by kind of shards, and the most by those of even shards; infinity where one is not reached."""
+    needed = {kind: middle(exchanges_to(each, CONVERGED) for each in group) for kind, group in runs.items()}
+    most = max(needed.values())
+    return {"exchanges": needed, "ratio": most / max(needed["iid"], 1.0) if most < np.inf else np.inf}
+
+
+def with_all_shards(reading: str, cases: list[Case]) -> str:
+    ratios = every(cases, "ratio")
+    there = reached(ratios)
+    worst = f", with at most {max(there):.1f} times the exchanges of even ones" if there else ""
+    return f"{reading} gets there with all shards on {len(there)} of {len(ratios)}{worst}"
+
+
+def shard_rows(judged: Judged) -> Table:
+    rows = [
+        (
+            data,
+            each.reading,
+            each.penalty,
+            *(f"{value:g}" if value < np.inf else "not reached" for value in found["exchanges"].values()),
+        )
+        for each in judged
+        for data, found in each.found.items()
+    ]
+    return Table(("data", "reading", "penalty", *PARTITIONS), tuple(rows))
+
+
+ROBUST = Claim(
+    name="robust-to-heterogeneity",
+    statement="DANL handles heterogeneous data.",
+    where="abstract, section 1",
+    run=lambda judged: (
+        f"{listed(judged.plan.data)}, {len(seeds(judged.plan))} seed(s), at "
+        f"{listed(penalties(judged.plan))}, psi*=3: shards {listed(PARTITIONS)}. Shards of uneven size also change the "
+        "objective: every worker counts 1/N, and the paper's penalty is lambda/m_i."
+    ),
+    condition=f"A reading is robust on a data set at a penalty if it gets to a gap of {CONVERGED:.0e}, for good, "
+    f"within 100 rounds with all three kinds of shards, and skewed ones take at most {FACTOR:g} times the exchanges "
+    f"of even ones (medians over seeds). {share_rule()}",
+    cases=shard_cases,
+    measure=with_shards,
+    shows=lambda found: found["ratio"] <= FACTOR,
+    rule=on_most_data,
+    reason=sentence("Of (data set, penalty): {}.", with_all_shards),
+    table=shard_rows,
+    values=case_values("exchanges"),
+)

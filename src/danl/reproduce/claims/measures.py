@@ -5,14 +5,12 @@ Every claim that compares runs uses these, so that "faster" and "converges" mean
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from danl.protocol.messages import Array
-from danl.reproduce.claims.base import Reader
-from danl.reproduce.runs import Run
 from danl.reproduce.store import Stored
 
 FLOOR, CEILING = 1e-12, 1e6
@@ -38,6 +36,29 @@ def clipped(stored: Stored) -> Array:
     return np.clip(np.nan_to_num(stored.gaps(), nan=CEILING, posinf=CEILING), FLOOR, CEILING)
 
 
+def clipped_gap(gap: float | None) -> str:
+    """A gap as people read it, where it is clipped."""
+    if gap is None or np.isnan(gap):
+        return "-"
+    return f"{FLOOR:.0e} or less" if gap <= FLOOR else f"{CEILING:.0e} or more" if gap >= CEILING else f"{gap:.1e}"
+
+
+def middle(values: Iterable[float]) -> float:
+    """The median."""
+    return float(np.median(list(values)))
+
+
+def most(flags: Iterable[bool]) -> bool:
+    """Whether more than half are true."""
+    each = list(flags)
+    return 2 * sum(each) > len(each)
+
+
+def reached(counts: Iterable[float]) -> list[float]:
+    """The counts of the runs that get there: those that are finite."""
+    return [count for count in counts if count < np.inf]
+
+
 def exchanges_to(stored: Stored, gap: float) -> float:
     """Exchanges until the gap is at most `gap` for good; infinity where the run does not end there.
 
@@ -47,6 +68,14 @@ def exchanges_to(stored: Stored, gap: float) -> float:
     if not len(above):
         return 0.0
     return float(above[-1] + 1) if above[-1] + 1 < len(stored.gaps()) else np.inf
+
+
+def hessians_to(stored: Stored, gap: float) -> float:
+    """Hessian exchanges until the gap is at most `gap` for good; infinity where the run does not end there."""
+    exchanges = exchanges_to(stored, gap)
+    if exchanges == np.inf:
+        return exchanges
+    return float(sum(stored.history[t].kind == "hessian" for t in range(int(exchanges))))
 
 
 def score(stored: Stored) -> float:
@@ -61,8 +90,8 @@ class Repeated:
     score: float
     start: float
     end: float
-    converging: float
-    """Share of the runs that get to a gap of 1e-6 and stay there."""
+    converging: list[bool]
+    """Whether each gets to a gap of 1e-6 and stays there."""
 
     @property
     def improves(self) -> bool:
@@ -70,22 +99,15 @@ class Repeated:
         return self.end < self.start
 
     @classmethod
-    def of(cls, runs: Iterable[Run], read: Reader) -> Repeated:
-        """Read the runs and take medians."""
-        stored = [read(run) for run in runs]
+    def of(cls, stored: Sequence[Stored]) -> Repeated:
+        """Take medians over the runs."""
         gaps = [clipped(each) for each in stored]
         return cls(
-            score=float(np.median([score(each) for each in stored])),
-            start=float(np.median([each[0] for each in gaps])),
-            end=float(np.median([each[-1] for each in gaps])),
-            converging=float(np.mean([exchanges_to(each, CONVERGED) < np.inf for each in stored])),
+            score=middle(map(score, stored)),
+            start=middle(each[0] for each in gaps),
+            end=middle(each[-1] for each in gaps),
+            converging=[exchanges_to(each, CONVERGED) < np.inf for each in stored],
         )
-
-
-def most(flags: Iterable[bool]) -> bool:
-    """Whether more than half are true."""
-    listed = list(flags)
-    return 2 * sum(listed) > len(listed)
 
 
 @dataclass(frozen=True)
@@ -102,8 +124,7 @@ class Line:
 def falling_line(stored: Stored) -> Line:
     """Least squares from the largest gap to the first one at the floor, or to the end."""
     gaps = clipped(stored)
-    peak = int(np.argmax(gaps))
-    tail = gaps[peak:]
+    tail = gaps[int(np.argmax(gaps)) :]
     at_floor = np.flatnonzero(tail <= FLOOR)
     tail = np.log10(tail[: at_floor[0] + 1] if len(at_floor) else tail)
     end = float(gaps[-1])

@@ -1,4 +1,4 @@
-"""Claims that one mask setting is faster than another: psi* = 3 than 1, gamma = 2 than 4, one region a round slowest.
+"""Claims that some masks are faster than others: psi* = 3 than 1, gamma = 2 than 4, one region a round slowest.
 
 The paper does not say how masks of a given psi* and gamma were drawn, and the two ways of drawing them behave
 differently (waits spread over 0, ..., gamma, or everyone waiting gamma rounds), so each is a setting of its own.
@@ -7,31 +7,31 @@ differently (waits spread over 0, ..., gamma, or everyone waiting gamma rounds),
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import product
-from typing import Any, Literal
+from statistics import mean
 
-import numpy as np
+from danl.reproduce.claims.base import Case, Claim, Found, Groups, every
+from danl.reproduce.claims.measures import AHEAD, CEILING, EXCHANGES, FLOOR, SCORE_RULE, Repeated, clipped_gap
+from danl.reproduce.claims.rules import (
+    by_case,
+    case_values,
+    curve_cases,
+    figures_run,
+    median_of,
+    on_most_data,
+    sentence,
+    share_rule,
+)
+from danl.reproduce.runs import FIGURES, Curve, Plan
+from danl.wording import listed
 
-from danl.reproduce.claims.base import Reader, Table, Verdict
-from danl.reproduce.claims.cases import Finding, enumerated, finite, readings_of, share_rule, small, summary, word_of
-from danl.reproduce.claims.measures import AHEAD, SCORE_RULE, Repeated
-from danl.reproduce.runs import FIGURES, Curve, Figure, Plan, Run
-
-Outcome = Literal["faster", "tie", "slower", "ahead, but leads away"]
 DRAWING = {"fig1": "", "fig2": "waits spread", "fig2-longest": "longest waits"}
 """How the masks of a figure are drawn, where there are two ways."""
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two mask settings: by the claim `fast` is faster than `slow`."""
-
-    figure: Figure
-    setting: str
-    fast: Curve
-    slow: Curve
+FIG2 = ("fig2", "fig2-longest")
+PSI, GAMMA = (1, 2), (4, 2)
+Pair = tuple[str, str, Curve, Curve]
+"""A figure, a setting, and two curves of the figure: by the claim the first is faster than the second."""
 
 
 def curve(figure: str, psi: int, S: int = 4, gamma: int | None = None) -> Curve:
@@ -39,145 +39,154 @@ def curve(figure: str, psi: int, S: int = 4, gamma: int | None = None) -> Curve:
     return next(each for each in FIGURES[figure].curves if (each.psi, each.S, each.gamma) == (psi, S, gamma))
 
 
-def outcome(fast: Repeated, slow: Repeated) -> Outcome:
-    """What became of `fast` beside `slow`."""
+def compared(case: Case, runs: Groups) -> Found:
+    """What became of the first curve of a pair beside the second."""
+    fast, slow = Repeated.of(runs["fast"]), Repeated.of(runs["slow"])
     ahead = slow.score - fast.score
     if abs(ahead) < AHEAD:
-        return "tie"
-    if ahead < 0:
-        return "slower"
-    return "faster" if fast.improves else "ahead, but leads away"
+        outcome = "tie"
+    elif ahead < 0:
+        outcome = "slower"
+    else:
+        outcome = "faster" if fast.improves else "ahead, but leads away"
+    ends = {"fast_end": fast.end, "slow_end": slow.end, "slow_improves": slow.improves}
+    return {"outcomes": outcome, "decades_ahead": ahead} | ends
 
 
-@dataclass(frozen=True)
-class Ordering:
-    """One mask setting is faster than another."""
-
-    name: str
-    statement: str
-    where: str
-    pairs: tuple[Pair, ...]
-    remark: Callable[[list[dict[str, Any]]], str] = lambda cases: ""
-    """What else the cases tell, for the verdict's reason."""
-
-    def runs(self, plan: Plan) -> Iterator[Run]:
-        for pair in self.pairs:
-            for data, penalty, reading in product(plan.data, plan.penalties, pair.figure.readings):
-                yield from plan.curve_runs(data, penalty, reading, pair.fast)
-                yield from plan.curve_runs(data, penalty, reading, pair.slow)
-
-    def judge(self, plan: Plan, read: Reader) -> Verdict:
-        findings, rows, values, outcomes = [], [], [], Counter[tuple[str, str]]()
-        for pair in self.pairs:
-            for reading, penalty in product(pair.figure.readings, plan.penalties):
-                compared = {
-                    data: tuple(
-                        Repeated.of(plan.curve_runs(data, penalty, reading, line), read)
-                        for line in (pair.fast, pair.slow)
-                    )
-                    for data in plan.data
-                }
-                became = {data: outcome(fast, slow) for data, (fast, slow) in compared.items()}
-                outcomes.update((reading, each) for each in became.values())
-                case = Finding(
-                    reading, pair.setting, penalty, {data: each == "faster" for data, each in became.items()}
-                )
-                findings.append(case)
-                ahead = {data: slow.score - fast.score for data, (fast, slow) in compared.items()}
-                ends = [float(np.median([both[i].end for both in compared.values()])) for i in (0, 1)]
-                told = f"{np.median(list(ahead.values())):+.2f}"
-                rows.append((reading, pair.setting, penalty, case.count, told, *map(small, ends)))
-                values.append(
-                    case.values()
-                    | {
-                        "outcomes": became,
-                        "decades_ahead": {data: finite(each) for data, each in ahead.items()},
-                        "fast_end": {data: finite(both[0].end) for data, both in compared.items()},
-                        "slow_end": {data: finite(both[1].end) for data, both in compared.items()},
-                        "slow_improves": {data: both[1].improves for data, both in compared.items()},
-                    }
-                )
-        alone = len(self.pairs) == 1
-        ends_at = [f"{each.label} ends at" for each in (self.pairs[0].fast, self.pairs[0].slow)]
-        return Verdict(
-            claim=self.name,
-            statement=self.statement,
-            where=self.where,
-            run=f"{enumerated(dict.fromkeys(pair.figure.name for pair in self.pairs))}: the figures' runs on "
-            f"{enumerated(plan.data)}, seeds 0 to {plan.n_seeds - 1}, at {enumerated(plan.penalties)}.",
-            rule=f"{SCORE_RULE} {share_rule('' if alone else 'what is fixed and how masks are drawn')}",
-            word=word_of(findings),
-            readings=readings_of(findings),
-            why=f"{summary(findings)} {told_outcomes(outcomes)} {self.remark(values)}".strip(),
-            numbers=Table(
-                (
-                    *("reading", "setting", "penalty", "faster on", "decades ahead"),
-                    *(ends_at if alone else ("it ends at", "the other ends at")),
-                ),
-                tuple(rows),
-            ),
-            values={"cases": values},
-        )
+def outcomes(reading: str, cases: list[Case]) -> str:
+    counts = Counter(every(cases, "outcomes")).most_common()
+    return f"{reading}: {', '.join(f'{outcome} {number}' for outcome, number in counts)}"
 
 
-def told_outcomes(outcomes: Counter[tuple[str, str]]) -> str:
-    """How often each outcome was met, by reading."""
-    parts = []
-    for reading in dict.fromkeys(reading for reading, _ in outcomes):
-        own = {what: number for (name, what), number in outcomes.items() if name == reading}
-        listed = ", ".join(f"{what} {number}" for what, number in sorted(own.items(), key=lambda item: -item[1]))
-        parts.append(f"{reading}: {listed}")
-    return f"Comparisons (a data set at a penalty), {'; '.join(parts)}."
+def leads_away(reading: str, cases: list[Case]) -> str:
+    improves = every(cases, "slow_improves")
+    return f"{reading} {improves.count(False)} of {len(improves)}"
 
 
-def slow_or_diverging(cases: list[dict[str, Any]]) -> str:
-    """Whether one region a round is slow, as the paper has it, or leads away."""
-    parts = []
-    for reading in dict.fromkeys(case["reading"] for case in cases):
-        improves = [each for case in cases if case["reading"] == reading for each in case["slow_improves"].values()]
-        parts.append(f"{reading} {len(improves) - sum(improves)} of {len(improves)}")
-    return (
-        "The paper reports slow convergence; here psi*=10, S*=1 ends above its start, so does not converge, "
-        f"in (data set, penalty): {', '.join(parts)}."
+OUTCOMES = sentence("Comparisons (a data set at a penalty), {}.", outcomes)
+SLOW_OR_DIVERGING = sentence(
+    "The paper reports slow convergence; here psi*=10, S*=1 ends above its start, so does not converge, in (data set, "
+    "penalty): {}.",
+    leads_away,
+    joined=", ",
+)
+
+
+def ordering(name: str, statement: str, where: str, *pairs: Pair, slow: bool = False) -> Claim:
+    """The claim that the first curve of every pair is faster than the second; `slow`: or that it leads away."""
+
+    def cases(plan: Plan) -> Iterator[Case]:
+        for figure, setting, fast, slow in pairs:
+            yield from curve_cases(plan, {setting: {"fast": fast, "slow": slow}}, FIGURES[figure].readings)
+
+    alone = len(pairs) == 1
+    ends = [f"{each.label} ends at" for each in pairs[0][2:]] if alone else ["it ends at", "the other ends at"]
+    return Claim(
+        name=name,
+        statement=statement,
+        where=where,
+        run=figures_run(f"{listed(dict.fromkeys(pair[0] for pair in pairs))}: the figures' runs"),
+        condition=f"{SCORE_RULE} {share_rule('' if alone else 'what is fixed and how masks are drawn')}",
+        cases=cases,
+        measure=compared,
+        shows=lambda found: found["outcomes"] == "faster",
+        rule=on_most_data,
+        reason=lambda judged: OUTCOMES(judged) + (f" {SLOW_OR_DIVERGING(judged)}" if slow else ""),
+        table=by_case(
+            "faster on",
+            **{
+                "decades ahead": median_of("decades_ahead", "{:+.2f}".format),
+                ends[0]: median_of("fast_end", clipped_gap),
+                ends[1]: median_of("slow_end", clipped_gap),
+            },
+        ),
+        values=case_values("outcomes", "decades_ahead", "fast_end", "slow_end", "slow_improves"),
     )
 
 
-def _fixed_psi() -> Iterator[Pair]:
-    for name, psi in product(("fig2", "fig2-longest"), (1, 2)):
-        setting = f"psi*={psi}, {DRAWING[name]}"
-        yield Pair(FIGURES[name], setting, curve(name, psi, gamma=2), curve(name, psi, gamma=4))
+def effects(case: Case, runs: Groups) -> Found:
+    """The effects of psi* and of gamma, in decades of the score, and how the best setting ends."""
+    lines = {
+        (psi, gamma): Repeated.of(runs[curve("fig2", psi, gamma=gamma).label]) for psi, gamma in product(PSI, GAMMA)
+    }
+    by_psi = [mean(lines[psi, gamma].score for gamma in GAMMA) for psi in PSI]
+    by_gamma = [mean(lines[psi, gamma].score for psi in PSI) for gamma in GAMMA]
+    psi, gamma, best = by_psi[0] - by_psi[1], by_gamma[0] - by_gamma[1], lines[2, 2]
+    larger = "psi" if psi >= abs(gamma) + AHEAD else "gamma" if gamma >= abs(psi) + AHEAD else ""
+    away = larger == "psi" and not best.improves
+    best_one = {"best_improves": best.improves, "best_end": best.end}
+    return {"psi_effect": psi, "gamma_effect": gamma, "larger": larger, "away": away} | best_one
 
 
-def _fixed_gamma() -> Iterator[Pair]:
-    for name, gamma in product(("fig2", "fig2-longest"), (2, 4)):
-        setting = f"gamma={gamma}, {DRAWING[name]}"
-        yield Pair(FIGURES[name], setting, curve(name, 2, gamma=gamma), curve(name, 1, gamma=gamma))
+def larger_effects(case: str, cases: list[Case]) -> str:
+    larger, away = every(cases, "larger"), sum(every(cases, "away"))
+    leading = f" ({away} of them lead away)" if away else ""
+    return f"{case}: psi* {larger.count('psi')}{leading}, gamma {larger.count('gamma')}"
+
+
+def effect_cases(plan: Plan) -> Iterator[Case]:
+    for name in FIG2:
+        curves = {each.label: each for each in FIGURES[name].curves}
+        yield from curve_cases(plan, {DRAWING[name]: curves}, FIGURES[name].readings)
 
 
 ORDERINGS = (
-    Ordering(
+    ordering(
         "larger-psi-is-faster",
         "With every region trained in every round (S*=4), psi*=3 converges faster than psi*=1.",
         "section 6.2, Fig. 1",
-        (Pair(FIGURES["fig1"], "", curve("fig1", 3), curve("fig1", 1)),),
+        ("fig1", "", curve("fig1", 3), curve("fig1", 1)),
     ),
-    Ordering(
+    ordering(
         "one-region-is-slow",
         "With psi*=10 but one region a round (S*=1) convergence is very slow; here: slower than psi*=3, S*=4.",
         "section 6.2, Fig. 1",
-        (Pair(FIGURES["fig1"], "", curve("fig1", 3), curve("fig1", 10, S=1)),),
-        slow_or_diverging,
+        ("fig1", "", curve("fig1", 3), curve("fig1", 10, S=1)),
+        slow=True,
     ),
-    Ordering(
+    ordering(
         "smaller-gamma-is-faster",
         "At fixed psi*, gamma=2 converges faster than gamma=4.",
         "section 6.2, Fig. 2",
-        tuple(_fixed_psi()),
+        *(
+            (name, f"psi*={psi}, {DRAWING[name]}", curve(name, psi, gamma=2), curve(name, psi, gamma=4))
+            for name, psi in product(FIG2, (1, 2))
+        ),
     ),
-    Ordering(
+    ordering(
         "larger-psi-is-faster-at-fixed-gamma",
         "At fixed gamma, psi*=2 converges faster than psi*=1.",
         "section 6.2, Fig. 2",
-        tuple(_fixed_gamma()),
+        *(
+            (name, f"gamma={gamma}, {DRAWING[name]}", curve(name, 2, gamma=gamma), curve(name, 1, gamma=gamma))
+            for name, gamma in product(FIG2, (2, 4))
+        ),
     ),
+)
+PSI_DOMINATES = Claim(
+    name="psi-matters-more-than-gamma",
+    statement="psi* plays the dominant part beside gamma, which has a slight effect on convergence.",
+    where="section 6.2, Fig. 2",
+    run=figures_run("fig2 and fig2-longest: the figures' runs"),
+    condition=f"Score: mean over exchanges 1 to {EXCHANGES} of log10(gap clipped to [{FLOOR:.0e}, {CEILING:.0e}]), "
+    "median over seeds. The effect of psi* is the score at psi*=1 less that at psi*=2, mean over gamma=2 and 4; that "
+    "of gamma the score at gamma=4 less that at gamma=2, mean over psi*=1 and 2. psi* matters more on a data set at a "
+    f"penalty if its effect is above gamma's, in size, by at least {AHEAD} decades, and the best setting (psi*=2, "
+    f"gamma=2) ends below the gap it started from. {share_rule('a way of drawing masks')}",
+    cases=effect_cases,
+    measure=effects,
+    shows=lambda found: found["larger"] == "psi" and found["best_improves"],
+    rule=on_most_data,
+    reason=sentence(
+        f"The larger effect by {AHEAD} decades, in (data set, penalty): {{}}.", larger_effects, "reading", "setting"
+    ),
+    table=by_case(
+        "psi* more on",
+        **{
+            "effect of psi*": median_of("psi_effect", "{:+.2f}".format),
+            "effect of gamma": median_of("gamma_effect", "{:+.2f}".format),
+            "best ends at": median_of("best_end", clipped_gap),
+        },
+    ),
+    values=case_values("psi_effect", "gamma_effect", "best_improves"),
 )

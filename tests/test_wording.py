@@ -10,13 +10,13 @@ from rich.console import Console
 
 from danl.cli.chart import Course, curve
 from danl.cli.display import LiveRun, comparison_table
-from danl.floor import FLOOR, floored, gap_told, is_rounding
 from danl.plots.figures import draw_progress
 from danl.report.findings import ending
 from danl.report.payload import payload_of
 from danl.reproduce.drawing import _drawn
 from danl.reproduce.tables import shown_gap
 from danl.run.history import History
+from danl.wording import FLOOR, floored, gap_text, is_rounding
 from tests.report.made import row, run_of
 
 ZEROS = (0.0, -5.6e-17, 5.6e-17, 1.1e-16, FLOOR, -2.2e-16)
@@ -39,8 +39,8 @@ def test_what_is_at_the_floor():
     assert not is_rounding(-1e-9)
     assert not is_rounding(math.nan)
     assert is_rounding(-1e-12, objective=1000.0)  # as small as it can be told of such a number
-    assert gap_told(0.25) == "2.5e-01"
-    assert gap_told(-1e-9) == "-1.0e-09"  # the reference is no optimum: that is said
+    assert gap_text(0.25) == "2.5e-01"
+    assert gap_text(-1e-9) == "-1.0e-09"  # the reference is no optimum: that is said
 
 
 @pytest.mark.parametrize("gap", ZEROS)
