@@ -495,7 +495,7 @@ def test_an_existing_run_is_kept_until_forced(capsys, tmp_path):
     out = tmp_path / "run"
     assert run(capsys, *QUICK, "--out", out).status == 0
     before = contents(out)
-    assert sorted(before) == ["config.json", "figure.png", "history.csv", "model.npz", "workers.npz"]
+    assert sorted(before) == ["config.json", "figure.png", "history.csv", "model.npz", "result.json", "workers.npz"]
 
     ended = run(capsys, *QUICK, "--seed", "1", "--out", out)
     assert (ended.status, ended.out) == (2, "")

@@ -19,7 +19,7 @@ import pytest
 import danl
 from danl.callbacks import MLflow, StopWhen, TensorBoard
 from danl.callbacks.series import numbers_of
-from danl.cli.display import LiveRun
+from danl.cli.display import ProgressLine
 from tests.cli.shell import run
 from tests.problems import random_problem
 
@@ -255,13 +255,13 @@ def test_a_store_that_fails_between_two_runs_does_not_end_the_second(store):
 @needs("mlflow")
 def test_a_fit_whose_store_fails_is_written_and_says_so_in_a_line(capsys, store, tmp_path, monkeypatch):
     monkeypatch.setattr("danl.callbacks.mlflow_run.SEND_EVERY", 0.0)
-    show = LiveRun.__call__
+    show = ProgressLine.__call__
 
     def breaks(self, row):
         show(self, row)
         Breaks(lose_the_metrics)(row)
 
-    monkeypatch.setattr(LiveRun, "__call__", breaks)
+    monkeypatch.setattr(ProgressLine, "__call__", breaks)
     ended = run(capsys, "fit", "a1a", "--rounds", "6", "--mlflow", store, "--out", tmp_path / "run", "--json")
     assert (ended.status, ended.json["exchanges"]) == (0, 7)
     assert len(danl.History.read_csv(tmp_path / "run" / "history.csv")) == 7

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from danl.cli.chart import Course, curve
-from danl.cli.display import LiveRun, comparison_table
+from danl.cli.display import ProgressLine, comparison_table
 from danl.plots.figures import draw_progress
 from danl.report.findings import ending
 from danl.report.payload import payload_of
@@ -67,5 +67,5 @@ def test_a_gap_of_zero_is_the_same_wherever_it_is_shown(gap):
     summary = dict.fromkeys(("exchanges", "hessian_exchanges", "bytes_up", "bytes_down", "seconds"), 1)
     summary |= {"label": "danl", "status": "converged", "objective": 0.3, "gap": gap, "grad_norm": 1e-11}
     assert told in printed(comparison_table([summary | {"simulated_seconds": None}]))
-    live = LiveRun(Console(file=io.StringIO()), "danl", 10, quiet=True)
+    live = ProgressLine(Console(file=io.StringIO()), "danl", 10, quiet=True)
     assert f"gap {told:>9}" in live.line(rows[1], 100)

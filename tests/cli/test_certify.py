@@ -2,7 +2,7 @@
 
 import pytest
 
-from danl.cli.display import LiveRun
+from danl.cli.display import ProgressLine
 from tests.cli.shell import run
 
 CONSTANTS = {"mu", "iota_g", "iota_h", "L", "Lambda", "kappa", "delta", "psi", "gamma", "a", "b", "c", "rho"}
@@ -50,7 +50,7 @@ def test_half_a_run_is_not_certified(capsys, monkeypatch):
     def interrupt(self, row):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(LiveRun, "__call__", interrupt)
+    monkeypatch.setattr(ProgressLine, "__call__", interrupt)
     ended = run(capsys, "certify", "a1a", "--json")
     assert (ended.status, ended.out) == (130, "")
     assert ended.err == "interrupted before there was anything to keep\n"

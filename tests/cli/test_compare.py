@@ -6,7 +6,7 @@ import pytest
 
 import danl
 from danl.cli.compare import folder_name, split_methods
-from danl.cli.display import LiveRun
+from danl.cli.display import ProgressLine
 from tests.cli.shell import contents, run
 from tests.cli.test_fit import FILES, KEYS
 
@@ -63,7 +63,7 @@ def test_ctrl_c_keeps_the_runs_so_far(capsys, tmp_path, monkeypatch):
         if self._label == "gd" and row.exchange == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(LiveRun, "__call__", interrupt)
+    monkeypatch.setattr(ProgressLine, "__call__", interrupt)
     words = ("--methods", "newton,gd,danl-masked", "--rounds", "5", "--json", "--out", tmp_path)
     ended = run(capsys, "compare", "a1a", *words)
     assert ended.status == 130

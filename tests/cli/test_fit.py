@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import danl
-from danl.cli.display import LiveRun, console
+from danl.cli.display import ProgressLine, console
 from danl.data.registry import REGISTRY
 from tests.cli.shell import LISTENING, TIMEOUT, contents, run, run_process
 
@@ -419,7 +419,7 @@ def test_live_line_fits_the_terminal(width, gap, shown, label):
     problem = danl.Problem(danl.partition(data.X, data.y, workers=10))
     row = danl.solve(problem, max_rounds=0, method="gd", policy="random:keep=0.5").history[0]
     row = dataclasses.replace(row, exchange=9_999, gap=gap, coverage=(3, 4, 10, 3), bytes_up=987_654_321)
-    live = LiveRun(console(), label, 10_000, quiet=True)
+    live = ProgressLine(console(), label, 10_000, quiet=True)
     live(row)
     line = live.line(row, width)
     assert len(line) <= width

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 import danl
-from danl.cli.display import LiveRun
-from danl.cli.live import LiveView
+from danl.cli.display import ProgressLine
+from danl.cli.terminal_view import TerminalView
 from danl.report.live import LivePage
 from danl.wording import human_bytes
 from tests.cli.shell import run
@@ -151,9 +151,9 @@ def terminal():
 
 
 def test_the_view_counts_the_whole_run(parts):
-    view = LiveView(terminal(), "title", "danl", 9, 1e-10)
+    view = TerminalView(terminal(), "title", "danl", 9, 1e-10)
     history = parts(callback=view).history
-    whole = LiveView(terminal(), "title", "danl", 9, 1e-10)
+    whole = TerminalView(terminal(), "title", "danl", 9, 1e-10)
     for row in history:
         whole(row)
     now, then = ([line.plain for line in each.lines(80, 23)] for each in (view, whole))
@@ -165,7 +165,7 @@ def test_before_the_first_exchange_the_view_shows_where_the_run_is(parts):
     class Stop(Exception):  # noqa: N818
         pass
 
-    class AtOnce(LiveView):
+    class AtOnce(TerminalView):
         def __call__(self, row):
             raise Stop
 
@@ -176,7 +176,7 @@ def test_before_the_first_exchange_the_view_shows_where_the_run_is(parts):
 
 
 def test_the_line_counts_the_bytes_of_the_whole_run(parts):
-    line = LiveRun(terminal(), "danl", 9)
+    line = ProgressLine(terminal(), "danl", 9)
     history = parts(callback=line).history
     assert human_bytes(history.total_bytes()[-1]) in line.line(history[-1], 100)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from danl.cli.display import comparison_table, console
-from danl.cli.fit import EXIT, NOT_WRITTEN, run_report
+from danl.cli.fit import EXIT, NOT_WRITTEN
 from danl.cli.options import OUTPUT, RUN, Force, Json, Out, ReferenceFlag, RunOptions, option, shares_options
-from danl.cli.output import asked, describe, out_folder, remove_page, say_written, write_run, written
+from danl.cli.output import described, out_folder, remove_page, requested, run_report, say_written, write_run, written
 from danl.errors import InputError, bad_argument
 from danl.plots.figures import plot_histories
 from danl.plots.gallery import plot_gallery
@@ -55,21 +55,19 @@ def compare(
         for folder in folders.values():
             held.enter_context(out_folder(folder, force=force))
         job = options.job(*labels)
-        measured_against = options.reference(job, screen) if reference else None
+        optimum = options.reference(job, screen) if reference else None
         for label in labels:
             trace = None if out is None else Trace()
-            results[label] = options.solve(job, label, screen, reference=measured_against, trace=trace)
+            results[label] = options.solve(job, label, screen, reference=optimum, trace=trace)
             if results[label].status == "interrupted":
                 break
         for label, result in results.items():  # after the last run: one that is refused leaves nothing behind
-            folder, unwritten = folders[label], []
-            if folder is not None:
-                config = describe(asked(options, label, job), job, result)
-                unwritten = write_run(folder, result, job.title, config, job.data)
-                remove_page(folder, screen)
+            folder = folders[label]
+            config = {} if folder is None else described(requested(options, label, job), job, result)
+            unwritten = write_run(folder, result, job.title, config, screen, job.data)
             missing.extend(unwritten)
-            kept_in = None if folder is None or unwritten else str(folder)
-            reports.append({"label": label} | run_report(options, job, result, measured_against, kept_in))
+            kept_in = None if unwritten else folder
+            reports.append({"label": label} | run_report(options, job.facts, result, kept_in, optimum))
         if out is not None:
             missing.extend(written(out, comparison_files(job.title, results, reports, gallery=gallery)))
             remove_page(out, screen)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -32,7 +31,7 @@ def console() -> Console:
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
-class LiveRun:
+class ProgressLine:
     """One line that follows a run: round, gap or gradient norm, coverage, bytes. Silent where nobody watches."""
 
     def __init__(self, target: Console, label: str, max_rounds: int, *, quiet: bool = False) -> None:
@@ -42,14 +41,12 @@ class LiveRun:
             None if quiet or not target.is_terminal else Live(console=target, transient=True, refresh_per_second=12)
         )
 
-    def __enter__(self) -> LiveRun:
+    def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -70,9 +67,7 @@ class LiveRun:
         fewest, most = min(row.coverage), max(row.coverage)
         parts = [
             f"round {row.exchange:>{len(str(self._max_rounds))}}/{self._max_rounds}",
-            f"gap {gap_text(row.gap, '.2e', row.objective):>9}"
-            if not math.isnan(row.gap)
-            else f"|grad| {row.grad_norm:8.2e}",
+            progress_of(row, 9),
             f"coverage {most}" if fewest == most else f"coverage {fewest}-{most}",
             f"{human_bytes(self._bytes):>8}",
             f"{time.perf_counter() - self._begun:.1f} s",
@@ -82,6 +77,13 @@ class LiveRun:
             parts.insert(1, f"{row.kind:<11}")
         label = self._label if len(self._label) <= left else self._label[: max(left - 3, 3)] + "..."
         return "  ".join([label, *parts])
+
+
+def progress_of(row: Row, width: int = 0) -> str:
+    """The gap, or the gradient norm where there is no reference to measure against."""
+    if math.isnan(row.gap):
+        return f"|grad| {row.grad_norm:.2e}"
+    return f"gap {gap_text(row.gap, '.2e', row.objective):>{width}}"
 
 
 def summary_table(summary: Mapping[str, Any], reference: bool) -> Table:

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from rich.console import Console
 
 from danl.callbacks import MLflow, TensorBoard
-from danl.cli.display import console, summary_table
+from danl.cli.display import console
 from danl.cli.flower import fit_on_sites, on_sites
-from danl.cli.options import OUTPUT, RUN, Force, Job, Json, Out, ReferenceFlag, RunOptions, option, shares_options
-from danl.cli.output import asked, describe, out_folder, remove_page, say_written, write_run
+from danl.cli.options import (
+    OUTPUT,
+    RUN,
+    Force,
+    Json,
+    Out,
+    ReferenceFlag,
+    RunOptions,
+    option,
+    shares_options,
+    with_option,
+)
+from danl.cli.output import described, out_folder, requested, run_report, say_written, show_result, write_run
 from danl.cli.resumed import Earlier, FirstPart, nothing_left
 from danl.cli.serve import Served
 from danl.errors import InputError
 from danl.run.checkpoint import Checkpoints
-from danl.run.result import Reference, Result
 from danl.run.resume import held, make_checkpoints
 from danl.run.solver import DEFAULT_METHOD
 from danl.run.trace import Trace
-from danl.wording import human_bytes, number
 
 EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130, "stopped": 0}
 NOT_WRITTEN = 2
@@ -80,7 +88,6 @@ def fit(
         if serve:
             raise InputError("--serve: is not for --engine flower; leave it out, and use danl report at the end")
     screen = console()
-    missing: list[str] = []
     # Folders before anything is read or computed; what --out holds is of the run that goes on.
     with out_folder(out, force=force or resume is not None):
         if on_sites(options.engine):
@@ -95,16 +102,16 @@ def fit(
             pass  # the run will have it; whether it can is known now
         job = options.job(method)
         connect(loggers, screen)
-        measured_against = options.reference(job, screen) if reference else None
+        optimum = options.reference(job, screen) if reference else None
         trace, earlier = Trace(), Earlier()
         first_part = FirstPart(trace, out / "workers.npz") if out is not None and resume is not None else None
-        told = asked(options, method, job, checkpoint=text_of(checkpoint), resume=text_of(resume))
-        with Served(serve, serve_port or 0, trace, told, job.title, screen) as served:
+        request = requested(options, method, job, checkpoint=text_of(checkpoint), resume=text_of(resume))
+        with Served(serve, serve_port or 0, trace, request, job.title, screen) as served:
             result = options.solve(
                 job,
                 method,
                 screen,
-                reference=measured_against,
+                reference=optimum,
                 checkpoint=checkpoints,
                 resume=resume,
                 trace=trace if out is not None or serve else None,
@@ -113,33 +120,11 @@ def fit(
             )
             if first_part is not None and first_part.note is not None:
                 result = replace(result, notes=(*result.notes, first_part.note))
-            served.finish(describe(told, job, result) if serve else {})
-        if out is not None:
-            missing = write_run(out, result, job.title, describe(told, job, result), job.data)
-            remove_page(out, screen)
-    report = run_report(options, job, result, measured_against, str(out) if out and not missing else None)
-    if as_json:
-        print(json.dumps(report, allow_nan=False))
-    screen.print(job.title, style="bold")
-    screen.print(summary_table(report, reference))
-    if result.start is not None:
-        start = report["init"]
-        screen.print(
-            f"start: {start['method']}, {start['exchanges']} exchanges, {human_bytes(start['bytes_up'])} up, "
-            f"{human_bytes(start['bytes_down'])} down, not counted above",
-            style="dim",
-        )
-    if measured_against is not None:
-        screen.print(f"reference optimum: gradient norm {number(measured_against.grad_norm, '.1e')}", style="dim")
-    if result.failures:
-        count, first = len(result.failures), result.failures[0]
-        screen.print(
-            f"{count} replies did not come; the first: worker {first.worker}, {first.kind}, {first.detail}",
-            style="yellow",
-            markup=False,
-        )
-    for note in result.notes:
-        screen.print(note, style="yellow")
+            config = described(request, job, result) if serve or out is not None else {}
+            served.finish(config)
+        missing = write_run(out, result, job.title, config, screen, job.data)
+    report = run_report(options, job.facts, result, None if missing else out, optimum)
+    show_result(screen, job.title, report, result, as_json=as_json)
     if earlier.rows == len(result.history):
         screen.print(nothing_left(result, options.rounds), soft_wrap=True)
     whole = say_written(out, missing, screen)
@@ -179,35 +164,4 @@ def at_address(engine: str, address: str | None) -> str:
         return engine
     if engine.partition(":")[0] != "ray" or "address=" in engine:
         raise InputError(f"--address={address!r}: is for --engine ray, and given once; leave it out for {engine!r}")
-    return engine + ("," if ":" in engine else ":") + f"address={address}"
-
-
-def run_report(
-    options: RunOptions, job: Job, result: Result, reference: Reference | None, out: str | None
-) -> dict[str, Any]:
-    """The object --json prints."""
-    return result.summary() | {
-        "data": job.data.name,
-        "rows": int(job.problem.rows.sum()),
-        "features": job.problem.n_features,
-        "workers": job.problem.n_workers,
-        "partition": job.partition,
-        "regions": job.regions.n_regions,
-        "policy": options.policy,
-        "profiles": options.profiles,
-        "loss": job.problem.loss.name,
-        "l2": job.problem.l2,
-        "alpha": job.problem.alpha,
-        "weighting": job.problem.weighting,
-        "intercept": job.problem.intercept,
-        "seed": options.seed,
-        "init": {"method": options.init} if result.start is None else result.start.summary(),
-        "reference": None
-        if reference is None
-        else {
-            "objective": reference.objective,
-            "grad_norm": reference.grad_norm,
-            "exchanges": reference.exchanges,
-        },
-        "out": out,
-    }
+    return with_option(engine, "address", address)

@@ -14,9 +14,9 @@ import typer
 from danl._version import __version__
 from danl.callbacks import Callbacks, MLflow, TensorBoard
 from danl.checks import check_seconds
-from danl.cli.display import console, summary_table
-from danl.cli.options import RunOptions, check_init, warnings_told, with_batches
-from danl.cli.output import failures_of, remove_page, say_written, versions, write_run
+from danl.cli.display import console
+from danl.cli.options import RunOptions, warnings_shown
+from danl.cli.output import ending_of, run_report, say_written, show_result, write_run
 from danl.data import load_dataset, partition
 from danl.engines.flower.sitefiles import write_sites
 from danl.errors import InputError, bad_argument
@@ -26,7 +26,7 @@ from danl.federation.up import Federation, running
 from danl.methods import make_method
 from danl.objective.losses import make_loss, target_of
 from danl.policies import make_policy
-from danl.run.result import Result, record_of
+from danl.run.result import RESULT, Result
 from danl.spec import parse_spec
 from danl.wording import counted
 
@@ -35,6 +35,8 @@ flower = typer.Typer(
 )
 OPTIONS = {"dir": "", "superlink": "", "sites": 0, "deadline": 300.0, "wait": 120.0, "timeout": 3600.0}
 """Options of `--engine flower` on the command line, and their defaults."""
+SENT = ("policy", "regions", "loss", "l2", "alpha", "weighting", "intercept", "init", "rounds", "tol", "seed")
+"""Options of a fit that are the same in the run configuration; empty there for what is not given."""
 
 
 @flower.command()
@@ -111,50 +113,26 @@ def fit_on_sites(
     Returns the result, and whether all of its files are written.
     """
     screen = console()
-    config, target = _asked(options, method, reference)
+    config, target = _run_config(options, method, reference)
     shared = Path(tempfile.mkdtemp(prefix="danl-fit-"))  # where the ServerApp writes and this process reads
     try:
         title = f"{options.data} on its sites"
-        with warnings_told(screen) as said, options.display(screen, title, method, None, live) as shown:
+        with warnings_shown(screen) as said, options.display(screen, title, method, None, live) as shown:
             result = _watched([shown, *loggers], config, shared, target)
             said.extend(result.notes)
-        told = json.loads((shared / "result.json").read_text(encoding="utf-8"))
+        sites = json.loads((shared / RESULT).read_text(encoding="utf-8"))["sites"]
     finally:
         shutil.rmtree(shared, ignore_errors=True)
-    settings = {name: value for name, value in result.settings.items() if name != "w0"}
+    settings = result.settings
     title = (
-        f"{options.data}: {counted(settings['workers'], 'site')} ({', '.join(told['sites'])}), "
+        f"{options.data}: {counted(settings['workers'], 'site')} ({', '.join(sites)}), "
         f"{counted(len(settings['regions']), 'region')}, {options.policy}, {settings['loss']}"
     )
-    missing: list[str] = []
-    if out is not None:
-        asked = {"danl": __version__, "run_config": config, "sites": told["sites"]}
-        missing = write_run(out, result, title, asked | _ended(result))
-        remove_page(out, screen)
-    report = result.summary() | {
-        "data": options.data,
-        "rows": int(sum(settings["rows"])),
-        "features": settings["features"],
-        "workers": settings["workers"],
-        "sites": told["sites"],
-        "regions": len(settings["regions"]),
-        "policy": options.policy,
-        "loss": settings["loss"],
-        "l2": settings["l2"],
-        "alpha": settings["alpha"],
-        "weighting": settings["weighting"],
-        "intercept": settings["intercept"],
-        "seed": options.seed,
-        "init": {"method": options.init} if result.start is None else result.start.summary(),
-        "reference": None,
-        "out": str(out) if out and not missing else None,
-    }
-    if as_json:
-        print(json.dumps(report, allow_nan=False))
-    screen.print(title, style="bold", soft_wrap=True, markup=False)
-    screen.print(summary_table(report, False))
-    for note in result.notes:
-        screen.print(note, style="yellow", soft_wrap=True, markup=False)
+    request = {"danl": __version__, "run_config": config, "sites": sites}
+    missing = write_run(out, result, title, request | ending_of(result), screen)
+    facts = {"data": options.data, "rows": int(sum(settings["rows"])), "sites": sites}
+    report = run_report(options, facts, result, None if missing else out)
+    show_result(screen, title, report, result, as_json=as_json)
     return result, say_written(out, missing, screen)
 
 
@@ -171,11 +149,7 @@ def _watched(callbacks: list[Any], config: dict[str, Any], shared: Path, target:
     return result
 
 
-def _ended(result: Result) -> dict[str, Any]:
-    return record_of(result) | {"failures": failures_of(result), "versions": versions()}
-
-
-def _asked(options: RunOptions, method: str, reference: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def _run_config(options: RunOptions, method: str, reference: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """The run configuration, and where to run it; everything is checked before anything is sent."""
     if reference:
         raise InputError("--reference: needs the rows here, and they are at the sites; leave it out")
@@ -193,11 +167,10 @@ def _asked(options: RunOptions, method: str, reference: bool) -> tuple[dict[str,
             raise InputError(f"engine={options.engine!r}: flower has no option {name!r}; it has {', '.join(OPTIONS)}")
     chosen: dict[str, Any] = OPTIONS | given
     check_seconds("timeout", chosen["timeout"])
-    named = with_batches(method, options.batch_size, options.hessian_batch)
-    make_method(named)
-    make_policy(options.policy)
-    make_loss(options.loss)
-    check_init(options.init)
+    named = options.with_batches(method)
+    for make, text in ((make_method, named), (make_policy, options.policy), (make_loss, options.loss)):
+        make(text)  # the server of the sites will; whether it can is known now
+    options.start()
     sites = chosen["sites"]
     target: dict[str, Any] = {"connection": str(chosen["superlink"]), "home": None}
     if not chosen["superlink"]:
@@ -206,21 +179,7 @@ def _asked(options: RunOptions, method: str, reference: bool) -> tuple[dict[str,
             raise bad_argument("DATA", options.data, f"{state['data']!r}, which the sites hold", "or start other sites")
         sites = sites or len(state["sites"])
         target = {"connection": state["connection"], "home": Path(state["home"])}
-    config = {
-        "method": named,
-        "policy": options.policy,
-        "regions": options.regions or "",
-        "loss": options.loss,
-        "l2": "" if options.l2 is None else options.l2,
-        "alpha": "" if options.alpha is None else options.alpha,
-        "weighting": options.weighting,
-        "intercept": options.intercept,
-        "init": options.init,
-        "rounds": options.rounds,
-        "tol": options.tol,
-        "seed": options.seed,
-        "sites": sites or 1,
-        "deadline": float(chosen["deadline"]),
-        "wait": float(chosen["wait"]),
-    }
+    config = {name: "" if (value := getattr(options, name)) is None else value for name in SENT}
+    config |= {"method": named, "sites": sites or 1}
+    config |= {name: float(chosen[name]) for name in ("deadline", "wait")}
     return config, target | {"timeout": float(chosen["timeout"])}

@@ -1,4 +1,4 @@
-"""Options the commands share, and how they become a problem and a run.
+"""Options the commands share, and how they become, once, a problem, its methods and a run.
 
 `RunOptions` is the list of them, one field an option; `shares_options` gives them to a command, so that `fit`,
 `compare` and `certify` take the same options with the same meaning and only add their own.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
@@ -19,20 +19,19 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from rich.console import Console
 
-from danl.cli.display import LiveRun
-from danl.cli.live import LiveView
+from danl.cli.display import ProgressLine
+from danl.cli.terminal_view import TerminalView
 from danl.data import Dataset, load_dataset, partition
 from danl.data.fetch import digest_and_rows
-from danl.engines import make_engine
+from danl.engines import Engine, make_engine
 from danl.errors import DanlWarning, InputError, bad_argument
-from danl.methods import make_method
-from danl.objective.losses import MULTINOMIAL, target_of
+from danl.methods import AnyMethod, make_method
+from danl.objective.losses import MULTINOMIAL, Multinomial, make_loss, target_of
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
-from danl.policies import Profile, make_policy, read_profiles
+from danl.policies import Policy, Profile, make_policy, read_profiles
 from danl.policies.profile_file import check_count
 from danl.run.callback import AnyCallback
-from danl.run.checkpoint import Checkpoints
 from danl.run.result import Reference, Result
 from danl.run.solver import reference_optimum, solve
 from danl.run.trace import Trace
@@ -112,19 +111,16 @@ class RunOptions:
     quiet: Annotated[bool, option(OUTPUT, "No live display.", "--quiet", "-q")] = False
 
     def job(self, *methods: str) -> Job:
-        """Load, divide, and state the problem, once the names of everything else are known to be right."""
-        for method in methods:
-            make_method(with_batches(method, self.batch_size, self.hessian_batch))
+        """Make everything that has a name; then load the data, divide it, and state the problem."""
+        made = {method: make_method(self.with_batches(method)) for method in methods}
         profiles = None if self.profiles is None else read_profiles(self.profiles)
-        make_policy(self.policy, profiles)
-        make_engine(self.engine)
-        check_init(self.init)
-        target = target_of(self.loss)
+        policy, engine, start = make_policy(self.policy, profiles), make_engine(self.engine), self.start()
+        loss = None if self.loss == MULTINOMIAL else make_loss(self.loss)
         data = load_dataset(
             self.data,
             n_features=self.n_features,
             zero_based=self.zero_based,
-            target=target,
+            target="classes" if loss is None else target_of(loss),
             target_column=self.target,
             site_column=self.site,
             weight_column=self.weight,
@@ -132,21 +128,19 @@ class RunOptions:
         scheme = "site" if self.site is not None and self.partition == "iid" else self.partition
         if scheme == "site" and data.sites is None:
             raise InputError("partition='site': needs the site of each row; name the column that has it with --site")
-        workers = 10 if self.workers is None and scheme != "site" else self.workers
         shards = partition(
             data.X,
             data.y,
-            workers=workers,
+            workers=10 if self.workers is None and scheme != "site" else self.workers,
             scheme=scheme,
             seed=self.seed,
             weights=data.weights,
             sites=data.sites,
             feature_names=data.feature_names,
         )
-        loss = f"{MULTINOMIAL}:classes={len(data.classes or ())}" if self.loss == MULTINOMIAL else self.loss
         problem = Problem(
             shards,
-            loss=loss,
+            loss=Multinomial(len(data.classes or ())) if loss is None else loss,
             l2=self.l2,
             alpha=self.alpha,
             weighting=self.weighting,
@@ -161,7 +155,26 @@ class RunOptions:
             f"{counted(regions.n_regions, 'region')}, {self.policy}, "
             f"{problem.loss.name}, {penalty}{', intercept' if problem.intercept else ''}"
         )
-        return Job(data, problem, regions, scheme, title, profiles)
+        return Job(data, problem, regions, scheme, title, profiles, made, policy, engine, start)
+
+    def start(self) -> AnyMethod | None:
+        """The method that makes the start; None for zeros."""
+        if self.init == "zero":
+            return None
+        name, options = parse_spec(self.init, argument="init")
+        if name != "fedavg" or "rounds" not in options:
+            raise bad_argument("init", self.init, "zero or fedavg with its rounds", "for example fedavg:rounds=10")
+        return make_method(self.init)
+
+    def with_batches(self, method: str) -> str:
+        """The text of a method with --batch-size and --hessian-batch among its options."""
+        for name, size in (("batch_size", self.batch_size), ("hessian_batch", self.hessian_batch)):
+            if size is not None and f"{name}=" in method.replace("-", "_"):
+                raise InputError(
+                    f"--{name.replace('_', '-')}={size}: is given in --method {method!r} already; give it once"
+                )
+            method = method if size is None else with_option(method, name, size)
+        return method
 
     def reference(self, job: Job, screen: Console) -> Reference:
         """Compute the optimum to measure against, and say so while it takes."""
@@ -176,45 +189,43 @@ class RunOptions:
         method: str,
         screen: Console,
         *,
-        reference: Reference | None = None,
-        checkpoint: Checkpoints | None = None,
-        resume: Path | None = None,
         trace: Trace | None = None,
         live: bool = False,
         callbacks: Sequence[AnyCallback] = (),
+        **arguments: Any,
     ) -> Result:
-        """Run one method on the job, with the live display; a warning becomes one line when the display is gone."""
+        """Run one method of the job, with the live display; a warning becomes one line when the display is gone."""
         trace = Trace(newest=1) if trace is None and live else trace
-        with warnings_told(screen) as said, self.display(screen, job.title, method, trace, live) as shown:
+        with warnings_shown(screen) as said, self.display(screen, job.title, method, trace, live) as shown:
             result = solve(
                 job.problem,
-                method=with_batches(method, self.batch_size, self.hessian_batch),
+                method=job.methods[method],
                 regions=job.regions,
-                policy=self.policy,
-                w0=None if self.init == "zero" else self.init,
+                policy=job.policy,
+                w0=job.start,
                 max_rounds=self.rounds,
                 tol=self.tol,
                 seed=self.seed,
-                engine=self.engine,
-                reference=reference,
+                engine=job.engine,
                 profiles=job.profiles,
-                checkpoint=checkpoint,
-                resume=resume,
                 callback=[shown, *callbacks],
                 trace=trace,
+                **arguments,
             )
             said.extend(result.notes)
         return result
 
-    def display(self, screen: Console, title: str, method: str, trace: Trace | None, live: bool) -> LiveRun | LiveView:
+    def display(
+        self, screen: Console, title: str, method: str, trace: Trace | None, live: bool
+    ) -> ProgressLine | TerminalView:
         """What follows the run: one line, or the view of --live."""
         if live:
-            return LiveView(screen, title, method, self.rounds, self.tol, trace)
-        return LiveRun(screen, method, self.rounds, quiet=self.quiet)
+            return TerminalView(screen, title, method, self.rounds, self.tol, trace)
+        return ProgressLine(screen, method, self.rounds, quiet=self.quiet)
 
 
 @contextmanager
-def warnings_told(screen: Console) -> Iterator[list[str]]:
+def warnings_shown(screen: Console) -> Iterator[list[str]]:
     """A warning of danl becomes one line at the end, unless it is put into the list of what is said with the result."""
     said: list[str] = []
     with warnings.catch_warnings(record=True) as warned:
@@ -227,14 +238,23 @@ def warnings_told(screen: Console) -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class Job:
-    """A data set, the problem made of it, and a line that says what is being solved."""
+    """What the options ask for, made once: data, problem, methods by their text, policy, engine; a title for people."""
 
     data: Dataset
     problem: Problem
     regions: Regions
     partition: str
     title: str
-    profiles: Sequence[Profile] | None = None
+    profiles: Sequence[Profile] | None
+    methods: Mapping[str, AnyMethod]
+    policy: Policy
+    engine: Engine
+    start: AnyMethod | None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What --json tells of the data."""
+        return {"data": self.data.name, "rows": int(self.problem.rows.sum()), "partition": self.partition}
 
     @cached_property
     def digest(self) -> str:
@@ -280,23 +300,6 @@ def panel_of(parameter: inspect.Parameter) -> str:
     return str(get_args(parameter.annotation)[1].rich_help_panel)
 
 
-def check_init(text: str) -> None:
-    """Refuse a start that is not ``zero`` or FedAvg with its rounds, before anything is loaded."""
-    name, options = parse_spec(text, argument="init")
-    if text != "zero" and (name != "fedavg" or "rounds" not in options):
-        raise bad_argument("init", text, "zero or fedavg with its rounds", "for example fedavg:rounds=10")
-    if text != "zero":
-        make_method(text)
-
-
-def with_batches(method: str, batch_size: int | None, hessian_batch: int | None) -> str:
-    """Put --batch-size and --hessian-batch into the method's own options."""
-    for name, size in (("batch_size", batch_size), ("hessian_batch", hessian_batch)):
-        if size is None:
-            continue
-        if f"{name}=" in method.replace("-", "_"):
-            raise InputError(
-                f"--{name.replace('_', '-')}={size}: is given in --method {method!r} already; give it once"
-            )
-        method += ("," if ":" in method else ":") + f"{name}={size}"
-    return method
+def with_option(text: str, name: str, value: object) -> str:
+    """The text of a method or an engine with one option more."""
+    return f"{text}{',' if ':' in text else ':'}{name}={value}"

@@ -1,4 +1,4 @@
-"""Files a run writes: those of its result, config.json and figure.png; docs/files.md describes them.
+"""What a command puts out: the report of a run, for people and as JSON, and its files (docs/files.md).
 
 The folder is tried before the run starts, so that nothing is computed that cannot be kept, and every file is written
 beside its place and renamed, so that a reader never sees half of one. What cannot be written at the end all the same is
@@ -7,6 +7,7 @@ said after the result.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,22 +20,22 @@ import numpy as np
 from rich.console import Console
 
 from danl._version import __version__
+from danl.cli.display import summary_table
 from danl.cli.options import Job, RunOptions
 from danl.cli.report import NAME
 from danl.data import Dataset
 from danl.errors import InputError
-from danl.methods import make_method
 from danl.plots.figures import plot_histories
-from danl.policies import make_policy
-from danl.policies.profile_file import told as profiles_told
-from danl.run.result import CONFIG, RESULT, WORKERS, Result, files_of, record_of, write_files
+from danl.policies.profile_file import told as profile_rows
+from danl.run.result import CONFIG, RESULT, WORKERS, Reference, Result, files_of, record_of, write_files
 from danl.run.solver import setting_of
 from danl.storage.atomic import write_json
 from danl.storage.folder import claimed
+from danl.wording import human_bytes, number
 
 RUN_FILES = ("history.csv", CONFIG, "model.npz", WORKERS, RESULT, "figure.png")
 MOST_FAILURES = 100
-"""Replies that did not come are told one by one up to so many."""
+"""config.json names so many replies that did not come, one by one."""
 
 
 @contextmanager
@@ -52,8 +53,17 @@ def out_folder(out: Path | None, *, force: bool, files: tuple[str, ...] = RUN_FI
         yield
 
 
-def write_run(out: Path, result: Result, title: str, config: dict[str, Any], data: Dataset | None = None) -> list[str]:
-    """Write the files of a run, and say which could not be; `data` where the rows are here."""
+def write_run(
+    out: Path | None,
+    result: Result,
+    title: str,
+    config: Mapping[str, Any],
+    screen: Console,
+    data: Dataset | None = None,
+) -> list[str]:
+    """Write the files of a run into --out, if it is given; those that could not be. `data` where the rows are here."""
+    if out is None:
+        return []
 
     def draw(path: Path) -> None:
         if len(result.history):
@@ -62,7 +72,9 @@ def write_run(out: Path, result: Result, title: str, config: dict[str, Any], dat
             path.unlink(missing_ok=True)  # of the run that --force replaces
 
     files = files_of(result, None if data is None else data.classes)
-    return written(out, files | {CONFIG: lambda path: write_json(path, config), "figure.png": draw})
+    missing = written(out, files | {CONFIG: lambda path: write_json(path, config), "figure.png": draw})
+    remove_page(out, screen)
+    return missing
 
 
 def written(out: Path, files: Mapping[str, Callable[[Path], object]]) -> list[str]:
@@ -83,8 +95,6 @@ def say_written(out: Path | None, missing: Sequence[str], screen: Console, more:
             f"error: --out={str(out)!r}: not written: {', '.join(missing)}; the result above is whole: make room, or "
             "choose another folder, and run it again for its files",
             soft_wrap=True,
-            markup=False,
-            highlight=False,
         )
     elif out is not None:
         screen.print(f"written to {out}/{more}", soft_wrap=True)
@@ -107,46 +117,81 @@ def is_report(page: Path) -> bool:
         return b"danl report</title>" in file.read(4096)
 
 
-def asked(options: RunOptions, method: str, job: Job, **own: Any) -> dict[str, Any]:
+def requested(options: RunOptions, method: str, job: Job, **own: Any) -> dict[str, Any]:
     """What is to be run, as far as it is known before; `own` has the options of one command alone."""
-    told = {name: value for name, value in asdict(options).items() if name != "quiet"}
+    given = {name: value for name, value in asdict(options).items() if name != "quiet"}
+    setting = setting_of(job.problem, job.regions, job.methods[method], options.rounds)
     return {
         "danl": __version__,
-        "options": {"method": method} | told | own,
+        "options": {"method": method} | given | own,
         "data": {"name": job.data.name, "source": job.data.source, "partition": job.partition},
-        "profiles": None if job.profiles is None else profiles_told(job.profiles),
+        "profiles": None if job.profiles is None else profile_rows(job.profiles),
+        "promised": asdict(job.policy.promise(setting)),
     }
 
 
-def describe(told: dict[str, Any], job: Job, result: Result) -> dict[str, Any]:
+def described(request: Mapping[str, Any], job: Job, result: Result) -> dict[str, Any]:
     """What was run, on which data, with which versions: enough to run it again."""
-    return told | {
-        "data": told["data"] | {"sha256": job.digest},
-        "start": None
-        if result.start is None
-        else result.start.settings["method_options"] | {"method": result.start.method},
-        **record_of(result),
-        "failures": failures_of(result),
-        "promised": promised(told["options"], job),
-        "versions": versions(),
+    start = result.start
+    return {
+        **request,
+        "data": request["data"] | {"sha256": job.digest},
+        "start": None if start is None else start.settings["method_options"] | {"method": start.method},
+        **ending_of(result),
         "machine": {"platform": platform.platform(), "cores": os.cpu_count()},
     }
 
 
-def failures_of(result: Result) -> list[dict[str, Any]]:
-    """The first replies that did not come; all of them are in result.json."""
-    failures: list[dict[str, Any]] = record_of(result)["failures"]
-    return failures[:MOST_FAILURES]
-
-
-def promised(options: Mapping[str, Any], job: Job) -> dict[str, int | None]:
-    """What the masks are sure to satisfy; null where nothing is promised."""
-    setting = setting_of(job.problem, job.regions, make_method(options["method"]), options["rounds"])
-    return asdict(make_policy(options["policy"], job.profiles).promise(setting))
-
-
-def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
+def ending_of(result: Result) -> dict[str, Any]:
+    """How the run ended, with the first replies that did not come (all of them are in result.json), and versions."""
     import scipy
 
-    return {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__}
+    record = record_of(result)
+    versions = {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__}
+    return record | {"failures": record["failures"][:MOST_FAILURES], "versions": versions}
+
+
+def run_report(
+    options: RunOptions, facts: Mapping[str, Any], result: Result, out: Path | None, reference: Reference | None = None
+) -> dict[str, Any]:
+    """The object --json prints: the summary of a run, what was run, and the `facts` of its data."""
+    settings = result.settings
+    same = ("features", "workers", "loss", "l2", "alpha", "weighting", "intercept", "seed")
+    known = None if reference is None else asdict(reference)
+    return {
+        **result.summary(),
+        **facts,
+        **{name: settings[name] for name in same},
+        "regions": len(settings["regions"]),
+        "policy": options.policy,
+        "profiles": options.profiles,
+        "init": {"method": options.init} if result.start is None else result.start.summary(),
+        "reference": known and {name: known[name] for name in ("objective", "grad_norm", "exchanges")},
+        "out": None if out is None else str(out),
+    }
+
+
+def show_result(screen: Console, title: str, report: Mapping[str, Any], result: Result, *, as_json: bool) -> None:
+    """Print the report: as one object on standard output if asked to, and as a table for people."""
+    if as_json:
+        print(json.dumps(report, allow_nan=False))
+    screen.print(title, style="bold")
+    screen.print(summary_table(report, report["reference"] is not None))
+    if result.start is not None:
+        start = report["init"]
+        screen.print(
+            f"start: {start['method']}, {start['exchanges']} exchanges, {human_bytes(start['bytes_up'])} up, "
+            f"{human_bytes(start['bytes_down'])} down, not counted above",
+            style="dim",
+        )
+    if report["reference"] is not None:
+        reached = number(report["reference"]["grad_norm"], ".1e")
+        screen.print(f"reference optimum: gradient norm {reached}", style="dim")
+    if result.failures:
+        count, first = len(result.failures), result.failures[0]
+        screen.print(
+            f"{count} replies did not come; the first: worker {first.worker}, {first.kind}, {first.detail}",
+            style="yellow",
+        )
+    for note in result.notes:
+        screen.print(note, style="yellow")

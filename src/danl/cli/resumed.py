@@ -75,9 +75,9 @@ def _of_this_run(first: Trace, exchanges: IntArray, rows: History, trace: Trace)
     if not np.array_equal(exchanges, np.arange(exchanges[0], len(rows))) or exchanges[0] < 0:
         return False
     known = slice(0, len(exchanges))
-    told = {
+    sums = {
         "bytes_up": first.bytes_up[known].sum(axis=1),
         "bytes_down": first.bytes_down[known].sum(axis=1),
         "coverage": first.trained[known].sum(axis=1),
     }
-    return all(np.array_equal(values, rows.column(name)[exchanges]) for name, values in told.items())
+    return all(np.array_equal(values, rows.column(name)[exchanges]) for name, values in sums.items())

@@ -13,18 +13,19 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable
-from types import TracebackType
+from typing import Self
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
 from danl.cli.chart import HESSIAN, MARKS_MEAN, REFUSED, Course, curve, matrix, matrix_means
+from danl.cli.display import ProgressLine, progress_of
 from danl.cli.forecast import WINDOW, Seen, forecast
 from danl.protocol.messages import Mask
 from danl.run.history import TRAINING, History, Row
 from danl.run.trace import Int8Array, Trace
-from danl.wording import duration, gap_text, human_bytes
+from danl.wording import duration, human_bytes
 
 PER_SECOND = 8
 LINE_EVERY = 5
@@ -34,7 +35,7 @@ LINE_SECONDS, LONGEST_SILENCE = 0.5, 10.0
 STOP_HINT = "Ctrl-C ends the run with what it has"
 
 
-class LiveView:
+class TerminalView(ProgressLine):
     """Follows one run; a callback of `danl.solve`, and a context.
 
     Parameters
@@ -55,31 +56,25 @@ class LiveView:
     def __init__(
         self, target: Console, title: str, label: str, max_rounds: int, tol: float, trace: Trace | None = None
     ) -> None:
-        self._console, self._title, self._label = target, title, label
-        self._max_rounds, self._tol, self._trace = max_rounds, tol, trace
+        super().__init__(target, label, max_rounds, quiet=True)
+        self._title, self._tol, self._trace = title, tol, trace
         self._course, self._seen = Course(), deque[Seen](maxlen=WINDOW)
         self._row: Row | None = None
         self._round: tuple[Row, Mask, Int8Array] | None = None  # the newest that trained something
         self._up = self._down = self._failed = self._hessians = self._refused = 0
-        self._begun, self._said, self._said_of = time.perf_counter(), -math.inf, -1
+        self._said, self._said_of = -math.inf, -1
         self._ended = False
-        self._live: Live | None = None
         if target.is_terminal:
             self._live = Live(self, console=target, refresh_per_second=PER_SECOND, vertical_overflow="crop")
 
-    def __enter__(self) -> LiveView:
+    def __enter__(self) -> Self:
         self._begun = time.perf_counter()
-        if self._live is not None:
-            self._live.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended = True
-        if self._live is not None:
-            self._live.stop()
-        elif self._row is not None and self._said_of != self._row.exchange:
+        super().__exit__(*error)
+        if self._live is None and self._row is not None and self._said_of != self._row.exchange:
             self._say(self._row)
 
     def resumed(self, earlier: History) -> None:
@@ -115,7 +110,7 @@ class LiveView:
 
     def _say(self, row: Row) -> None:
         self._said, self._said_of = time.perf_counter(), row.exchange
-        parts = [self._label, self._position(row), row.kind, self._value(row), self._traffic(), self._elapsed()]
+        parts = [self._label, self._position(row), row.kind, progress_of(row), self._traffic(), self._elapsed()]
         self._console.print("  ".join(parts), soft_wrap=True)
 
     # The view.
@@ -164,17 +159,10 @@ class LiveView:
     def _position(self, row: Row) -> str:
         return f"round {row.exchange}/{self._max_rounds}"
 
-    def _value(self, row: Row) -> str:
-        return (
-            f"gap {gap_text(row.gap, '.2e', row.objective)}"
-            if not math.isnan(row.gap)
-            else f"|grad| {row.grad_norm:.2e}"
-        )
-
     def _numbers(self, row: Row) -> Iterable[str]:
+        yield progress_of(row)
         if not math.isnan(row.gap):
-            yield f"gap {gap_text(row.gap, '.2e', row.objective)}"
-        yield f"|grad| {row.grad_norm:.2e}"
+            yield f"|grad| {row.grad_norm:.2e}"
         if not math.isnan(row.decrement):
             yield f"decrement {row.decrement:.1e}"
         yield self._elapsed()

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 import danl
-from danl.cli import live as module
+from danl.cli import terminal_view as module
 from danl.cli.chart import AXIS, HESSIAN, MOST_BINS, REFUSED, Course, curve, matrix
 from danl.cli.forecast import Seen, duration, forecast
-from danl.cli.live import STOP_HINT, LiveView
+from danl.cli.terminal_view import STOP_HINT, TerminalView
 from danl.wording import FLOOR, gap_text
 from tests.cli.shell import run
 from tests.problems import random_problem
@@ -33,7 +33,7 @@ def screen():
 def watched(target, *, policy="coverage:psi=2", reference=True, tol=1e-10, **arguments):
     """A view that has seen a whole run."""
     problem, trace = random_problem(alpha=1e-6, seed=2), danl.Trace(newest=1)
-    view = LiveView(target, "four workers, three regions", "danl", 40, tol, trace)
+    view = TerminalView(target, "four workers, three regions", "danl", 40, tol, trace)
     known = danl.reference_optimum(problem) if reference else None
     settings = {"regions": 3, "policy": policy, "max_rounds": 40, "tol": tol, "reference": known} | arguments
     result = danl.solve(problem, w0=np.full(7, 3.0), callback=view, trace=trace, **settings)
@@ -70,7 +70,7 @@ def test_what_it_shows(screen):
 
 def test_without_a_trace_the_workers_on_each_region_are_counted(screen):
     """As over a federation's sites, where only the rows come here."""
-    view = LiveView(screen, "title", "danl", 40, 1e-10)
+    view = TerminalView(screen, "title", "danl", 40, 1e-10)
     view(ROW)
     assert "workers on each region: 2 1 1" in [line.plain for line in view.lines(80, 23)]
 
@@ -78,7 +78,7 @@ def test_without_a_trace_the_workers_on_each_region_are_counted(screen):
 def test_the_matrix_is_of_the_newest_exchange_that_trained_something(screen):
     trace = danl.Trace(newest=1)
     trace.begin(4, 3)
-    view = LiveView(screen, "title", "danl", 40, 1e-10, trace)
+    view = TerminalView(screen, "title", "danl", 40, 1e-10, trace)
     zeros, ones = np.zeros(4, dtype=np.int64), np.ones(4, dtype=np.int8)
     trace.note(3, ones, np.eye(4, 3, dtype=bool), zeros, zeros)
     view(ROW)
@@ -90,7 +90,7 @@ def test_the_matrix_is_of_the_newest_exchange_that_trained_something(screen):
 
 
 def test_before_the_first_exchange(screen):
-    view = LiveView(screen, "title", "danl", 40, 1e-10)
+    view = TerminalView(screen, "title", "danl", 40, 1e-10)
     assert [line.plain for line in view.lines(80, 23)] == ["title", "waiting for the workers"]
 
 
@@ -103,7 +103,7 @@ def test_without_a_reference_the_curve_is_the_gradient_norm(screen):
 
 def test_on_a_terminal_it_is_drawn_and_the_last_frame_stays(screen):
     problem, trace = random_problem(), danl.Trace()
-    with LiveView(screen, "title", "danl", 9, 1e-10, trace) as view:
+    with TerminalView(screen, "title", "danl", 9, 1e-10, trace) as view:
         danl.solve(problem, regions=3, policy="coverage:psi=2", max_rounds=9, callback=view, trace=trace)
     shown = screen.export_text()
     assert "title" in shown
@@ -210,7 +210,7 @@ def test_forecasts(norms, tol, left, said):
 
 @pytest.mark.parametrize("falls", [[1e-3] * 9, [0.999**k for k in range(20)], [1.0, 1.1, 0.9, 1.2, 1.0, 0.8, 1.3]])
 def test_60_columns_have_room_for_what_is_unclear(screen, falls):
-    view = LiveView(screen, "title", "gd", 10_000, 1e-10)
+    view = TerminalView(screen, "title", "gd", 10_000, 1e-10)
     for exchange, norm in enumerate(falls):
         view(replace(ROW, exchange=exchange, decrement=norm))
     (told,) = [line.plain for line in view.lines(60, 23) if line.plain.startswith("to decrement 1e-10: unclear: ")]
@@ -232,7 +232,7 @@ def test_plain_lines_at_a_bounded_rate(capsys, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
     target = Console(width=80)
-    with LiveView(target, "title", "danl", 1000, 1e-10) as view:
+    with TerminalView(target, "title", "danl", 1000, 1e-10) as view:
         for exchange in range(1000):
             clock[0] += 0.01
             view(replace(ROW, exchange=exchange))
@@ -245,7 +245,7 @@ def test_plain_lines_at_a_bounded_rate(capsys, monkeypatch):
 def test_a_slow_run_says_something_at_least_every_ten_seconds(capsys, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
-    with LiveView(Console(width=80), "title", "danl", 5, 1e-10) as view:
+    with TerminalView(Console(width=80), "title", "danl", 5, 1e-10) as view:
         for exchange in range(4):
             view(replace(ROW, exchange=exchange))
             clock[0] += 11
@@ -277,8 +277,8 @@ def test_live_and_quiet_are_refused_together(capsys):
 
 def test_the_run_does_not_wait_for_the_drawing(screen, monkeypatch):
     """A row is noted where the run is, and drawn elsewhere."""
-    view = LiveView(screen, "title", "danl", 10_000, 1e-10)
-    monkeypatch.setattr(LiveView, "lines", lambda *arguments, **options: pytest.fail("drawn by the run"))
+    view = TerminalView(screen, "title", "danl", 10_000, 1e-10)
+    monkeypatch.setattr(TerminalView, "lines", lambda *arguments, **options: pytest.fail("drawn by the run"))
     for exchange in range(20):
         view(replace(ROW, exchange=exchange))
     monkeypatch.undo()
