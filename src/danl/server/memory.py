@@ -72,25 +72,30 @@ class Memory:
         With the weights a mean will be asked for, its sum is kept where that pays.
         """
         n_workers, n_regions = self.stamps.shape
-        senders, gradients = replies.senders, replies.gradients
-        trained = replies.trained(n_workers, n_regions)
-        if gradients is None or not trained.any():
+        senders, gradients, masks = replies.senders, replies.gradients, replies.masks
+        if gradients is None:
             return self
-        if trained.all():
+        if masks is None:
+            masks = np.ones((len(senders), n_regions), dtype=bool)
+        elif senders is not replies.workers:
+            masks = masks[np.searchsorted(replies.workers, senders)]
+        if len(senders) == n_workers and masks.all():
             return Memory.fresh(gradients, w, n_regions, stamp)
-        stamps = np.where(trained, stamp, self.stamps)
+        (rows,) = np.nonzero(masks.T.copy().any(axis=0))  # a tenth of the time along the other axis
+        if not len(rows):
+            return self
+        if len(rows) < len(senders):
+            senders, gradients, masks = senders[rows], gradients[rows], masks[rows]
+        stamps = self.stamps.copy()
+        stamps[senders] = np.where(masks, stamp, stamps[senders])
         referred = np.flatnonzero(np.bincount(stamps.ravel())).tolist()  # a tenth of np.unique's time
         models = {number: w if number == stamp else self.models[number] for number in referred}
-        who = np.flatnonzero(trained.T.copy().any(axis=0))  # a tenth of the time along the other axis
-        if few_of_many(len(who), n_workers, self.base.size):
-            kept, rows = trained[who][:, regions.of_feature], gradients[np.searchsorted(senders, who)]
-            return self._with_rows(who, kept, rows, stamps, models, weights)
-        if len(senders) < n_workers:
-            rows = np.zeros_like(self.base)
-            rows[senders] = gradients
-        else:
-            rows = gradients
-        return Memory(np.where(trained[:, regions.of_feature], rows, self.fragments), stamps, models)
+        kept = masks[:, regions.of_feature]
+        if few_of_many(len(senders), n_workers, self.base.size):
+            return self._with_rows(senders, kept, gradients, stamps, models, weights)
+        fragments = self.fragments.copy()
+        fragments[senders] = np.where(kept, gradients, fragments[senders])
+        return Memory(fragments, stamps, models)
 
     def _with_rows(
         self,
