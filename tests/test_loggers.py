@@ -357,7 +357,7 @@ def test_events_are_there_while_the_run_goes(tmp_path, monkeypatch):
     [(lambda: MLflow(), "mlflow", "mlflow"), (lambda: TensorBoard("runs"), "tensorboardX", "tensorboard")],
 )
 def test_a_missing_package_is_named_with_its_extra(monkeypatch, make, module, extra):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == module else find_spec(name))
+    monkeypatch.setattr("danl.checks.find_spec", lambda name: None if name == module else find_spec(name))
     with pytest.raises(danl.InputError, match=rf"install it with pip install 'danl\[{extra}\]'"):
         make()
 

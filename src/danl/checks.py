@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from importlib.util import find_spec
 from numbers import Integral, Real
 from typing import TypeGuard
 
-from danl.errors import bad_argument
+from danl.errors import InputError, bad_argument
 
 
 def is_whole(value: object, least: float = -math.inf) -> TypeGuard[int]:
@@ -76,3 +77,14 @@ def check_choice(name: str, value: object, choices: Sequence[str], next_step: st
     """One of a few words."""
     if value not in choices:
         raise bad_argument(name, value, " or ".join(map(repr, choices)), next_step)
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package of an extra is there; nothing is imported."""
+    return find_spec(package) is not None
+
+
+def check_installed(what: str, package: str, extra: str) -> None:
+    """Say which extra of danl to install where `what` needs a package that is not there."""
+    if not is_installed(package):
+        raise InputError(f"{what}: needs {package}; install it with pip install 'danl[{extra}]'")

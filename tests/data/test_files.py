@@ -350,6 +350,5 @@ def test_not_parquet(write):
 def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert message(read_parquet, tmp_path / "x.parquet") == (
-        f"{tmp_path / 'x.parquet'}: reading Parquet needs pyarrow, which is not installed; "
-        'install it with: pip install "danl[parquet]"'
+        f"{tmp_path / 'x.parquet'}: needs pyarrow; install it with pip install 'danl[parquet]'"
     )

@@ -26,8 +26,8 @@ def test_inside(part):
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("danl.engines.ray.cluster.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"engine='ray': needs Ray; install it with pip install 'danl\[ray\]'"):
+    monkeypatch.setattr("danl.checks.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"engine='ray': needs ray; install it with pip install 'danl\[ray\]'"):
         make_engine("ray")
 
 

@@ -11,7 +11,7 @@ from danl.engines.flower.sitefiles import write_sites
 from danl.errors import InputError
 from danl.federation.files import read_result, write_result
 from danl.federation.new import app_name, write_app
-from danl.federation.runconfig import COMMENTS, DEFAULTS, solve_arguments, to_toml
+from danl.federation.runconfig import COMMENTS, DEFAULTS, commented_toml, solve_arguments
 from danl.federation.up import Federation, free_port, running
 from tests.cli.shell import run as run_danl
 from tests.problems import random_shards
@@ -57,8 +57,9 @@ def test_app_names_are_those_flower_takes(text, name):
 
 
 def test_words_survive_toml():
-    words = {"a": 'quote " and \\ back', "b": "tab\tand\nline", "c": "ä", "d": 1e-10, "e": True, "f": 3}
-    assert tomllib.loads(to_toml(words)) == words
+    words = {"out": 'quote " and \\ back', "loss": "tab\tand\nline", "init": "ä", "tol": 1e-10, "intercept": True}
+    assert tomllib.loads(commented_toml(words)) == words
+    assert commented_toml({"seed": 3}) == f"seed = 3  # {COMMENTS['seed']}\n"
 
 
 def test_the_run_configuration_becomes_arguments():

@@ -10,7 +10,6 @@ import webbrowser
 
 import pytest
 
-from danl.report import page as page_module
 from tests.cli.shell import LISTENING, TIMEOUT, run
 from tests.report.made import large_run, write_folder
 
@@ -96,10 +95,10 @@ def test_what_is_wrong_is_said(capsys, tmp_path, folder, monkeypatch, words, mes
 
 
 def test_without_plotly_the_extra_is_named(capsys, folder, monkeypatch):
-    monkeypatch.setattr(page_module, "find_spec", lambda name: None)
+    monkeypatch.setattr("danl.checks.find_spec", lambda name: None)
     ended = run(capsys, "report", folder)
     assert ended.status == 2
-    assert ended.err == "error: report: needs plotly, which draws; install it with pip install 'danl[report]'\n"
+    assert ended.err == "error: report: needs plotly; install it with pip install 'danl[report]'\n"
     assert not (folder / "report.html").exists()
 
 

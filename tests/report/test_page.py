@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import danl
-from danl.report import page as page_module
 from danl.report import write_report
 from danl.report.page import SCRIPTS, in_script, own_script, page_of, policy
 from danl.report.payload import payload_of
@@ -131,7 +130,7 @@ def test_the_parts_are_in_the_package():
 
 
 def test_without_plotly_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(page_module, "find_spec", lambda name: None)
+    monkeypatch.setattr("danl.checks.find_spec", lambda name: None)
     with pytest.raises(danl.InputError, match=r"needs plotly.*pip install 'danl\[report\]'"):
         page_of(payload_of([run_of([row(0)])]))
 

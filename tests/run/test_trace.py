@@ -80,6 +80,7 @@ def test_every_method(method):
         check(result, trace)
 
 
+@pytest.mark.filterwarnings("ignore:nobody trained any region:danl.DanlWarning")  # few workers, most away
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.integers(3, 12), min_size=1, max_size=9),

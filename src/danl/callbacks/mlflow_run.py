@@ -7,7 +7,6 @@ store that fails ends the logging, not the run.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import time
@@ -18,6 +17,7 @@ from typing import Any
 from danl._version import __version__
 from danl.callbacks.giving_up import Logger, reason_of
 from danl.callbacks.series import numbers_of, texts_of
+from danl.checks import check_installed
 from danl.errors import InputError, bad_argument
 from danl.run.history import Row
 from danl.run.result import Result
@@ -70,8 +70,7 @@ class MLflow(Logger):
         for name, value in (("experiment", experiment), ("tracking_uri", tracking_uri), ("run_name", run_name)):
             if not (value is None and name != "experiment") and not (isinstance(value, str) and value):
                 raise bad_argument(name, value, "a text that is not empty")
-        if importlib.util.find_spec("mlflow") is None:
-            raise InputError("callbacks.MLflow: needs MLflow; install it with pip install 'danl[mlflow]'")
+        check_installed("callbacks.MLflow", "mlflow", "mlflow")
         self.experiment, self.tracking_uri, self.run_name = experiment, tracking_uri, run_name
         self.run_id: str | None = None
         self._client: Any = None

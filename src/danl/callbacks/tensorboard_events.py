@@ -6,7 +6,6 @@ ends the logging, and not a queue that nobody empties, which would end the run.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 from danl.callbacks.giving_up import Logger
 from danl.callbacks.series import numbers_of, texts_of
+from danl.checks import check_installed
 from danl.errors import InputError, bad_argument
 from danl.run.history import Row
 from danl.run.result import Result
@@ -45,10 +45,7 @@ class TensorBoard(Logger):
     def __init__(self, logdir: str | Path) -> None:
         if not isinstance(logdir, str | Path) or not str(logdir):
             raise bad_argument("logdir", logdir, "the path of a folder")
-        if importlib.util.find_spec("tensorboardX") is None:
-            raise InputError(
-                "callbacks.TensorBoard: needs tensorboardX; install it with pip install 'danl[tensorboard]'"
-            )
+        check_installed("callbacks.TensorBoard", "tensorboardX", "tensorboard")
         self.logdir = Path(logdir)
         self._events: Any = None
         self._flushed = 0.0

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
+from danl.checks import check_installed, is_installed
 from danl.cli.display import comparison_table, console
 from danl.cli.fit import EXIT, NOT_WRITTEN
 from danl.cli.options import OUTPUT, RUN, Force, Json, Out, ReferenceFlag, RunOptions, option, shares_options
@@ -46,6 +47,8 @@ def compare(
     labels = split_methods(methods)
     if gallery and out is None:
         raise InputError("--gallery: needs --out, the folder that gallery.png is drawn into; add --out DIR")
+    if gallery:
+        check_installed("--gallery", "matplotlib", "plots")
     folders = {label: None if out is None else out / folder_name(label) for label in labels}
     results: dict[str, Result] = {}
     reports: list[dict[str, Any]] = []
@@ -92,7 +95,7 @@ def comparison_files(
     files: dict[str, Callable[[Path], object]] = {
         "comparison.json": lambda path: write_json(path, {"title": title, "runs": list(reports)})
     }
-    if drawn:
+    if drawn and is_installed("matplotlib"):
         files["comparison.png"] = lambda path: plot_histories(drawn, path, title=title)
     if drawn and gallery:
         files[GALLERY] = lambda path: plot_gallery(drawn, path, title=title)

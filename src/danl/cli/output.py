@@ -20,6 +20,7 @@ import numpy as np
 from rich.console import Console
 
 from danl._version import __version__
+from danl.checks import is_installed
 from danl.cli.display import summary_table
 from danl.cli.options import Job, RunOptions
 from danl.cli.report import NAME
@@ -34,6 +35,7 @@ from danl.storage.folder import claimed
 from danl.wording import human_bytes, number
 
 RUN_FILES = ("history.csv", CONFIG, "model.npz", WORKERS, RESULT, "figure.png")
+NO_FIGURES = ", without a figure: that needs matplotlib; install it with pip install 'danl[plots]'"
 MOST_FAILURES = 100
 """config.json names so many replies that did not come, one by one."""
 
@@ -66,7 +68,7 @@ def write_run(
         return []
 
     def draw(path: Path) -> None:
-        if len(result.history):
+        if len(result.history) and is_installed("matplotlib"):
             plot_histories({result.method: result.history}, path, title=title)
         else:
             path.unlink(missing_ok=True)  # of the run that --force replaces
@@ -88,7 +90,7 @@ def written(out: Path, files: Mapping[str, Callable[[Path], object]]) -> list[st
     return missing
 
 
-def say_written(out: Path | None, missing: Sequence[str], screen: Console, more: str = "") -> bool:
+def say_written(out: Path | None, missing: Sequence[str], screen: Console, figures: str = "") -> bool:
     """The line of a command with --out that says where its files are, or which are not; whether all of them are."""
     if missing:
         screen.print(
@@ -97,7 +99,8 @@ def say_written(out: Path | None, missing: Sequence[str], screen: Console, more:
             soft_wrap=True,
         )
     elif out is not None:
-        screen.print(f"written to {out}/{more}", soft_wrap=True)
+        figures = figures if is_installed("matplotlib") else NO_FIGURES
+        screen.print(f"written to {out}/{figures}", soft_wrap=True)
     return not missing
 
 

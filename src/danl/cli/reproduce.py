@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from danl.checks import check_whole
+from danl.checks import check_installed, check_whole
 from danl.cli.display import console
 from danl.cli.options import DATA, OUTPUT, RUN, Json, option
 from danl.cli.output import out_folder
@@ -63,6 +63,7 @@ def reproduce(
     """
     begun = time.perf_counter()
     screen = console()
+    check_installed("reproduce", "matplotlib", "plots")
     chosen = chosen_targets(targets)
     plan = make_plan(data, seeds, quick)
     if processes is not None:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.checks import check_whole
+from danl.checks import check_installed, check_whole
 from danl.data import libsvm
 from danl.data.schema import Names
 from danl.data.text import is_number, shorten
@@ -185,12 +185,10 @@ def read_parquet(
     weight_column: str | None = None,
 ) -> Table:
     """Read a Parquet file to a dense matrix; the parameters are those of `read_csv`."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        needs = ': reading Parquet needs pyarrow, which is not installed; install it with: pip install "danl[parquet]"'
-        raise _at(path, needs) from error
+    check_installed(str(path), "pyarrow", "parquet")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     with _reading(path) as file:
         try:
             table = pq.read_table(file)

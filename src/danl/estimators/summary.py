@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
+from danl.checks import check_installed
 from danl.estimators.inference import Inference
 from danl.objective.layout import Layout
 from danl.protocol.messages import Array
@@ -86,8 +87,16 @@ class Summary:
 
     def to_frame(self) -> Any:
         """A pandas frame, a line a coefficient; the index is the feature, or class and feature."""
+        check_installed("to_frame", "pandas", "pandas")
         import pandas as pd
 
+        if any(self.outputs):
+            index = pd.MultiIndex.from_arrays([list(self.outputs), list(self.names)], names=["class", "feature"])
+        else:
+            index = pd.Index(list(self.names), name="feature")
+        return pd.DataFrame(self._columns(), index=index)
+
+    def _columns(self) -> dict[str, Any]:
         columns = {
             "coef": self.coef,
             "std_err": self.std_err,
@@ -104,28 +113,26 @@ class Summary:
                     f"{name}_low": np.exp(self.ci_low),
                     f"{name}_high": np.exp(self.ci_high),
                 }
-        if any(self.outputs):
-            index = pd.MultiIndex.from_arrays([list(self.outputs), list(self.names)], names=["class", "feature"])
-        else:
-            index = pd.Index(list(self.names), name="feature")
-        return pd.DataFrame(columns, index=index)
+        return columns
 
     def __str__(self) -> str:
-        frame = self.to_frame()
         percent = f"{100 * self.level:g}%"
         first = "class: feature" if any(self.outputs) else ""
         head = [first, "coef", "std err", "z", "p", f"{percent} interval"] + ([self.ratio] if self.ratio else [])
         lines = []
-        for output, name, row in zip(self.outputs, self.names, frame.itertuples(index=False), strict=True):
+        values = zip(*self._columns().values(), strict=True)
+        for output, name, (coef, std_err, z, p_value, low, high, *ratio) in zip(
+            self.outputs, self.names, values, strict=True
+        ):
             cells = [
                 f"{output}: {name}" if output else name,
-                coefficient(row.coef),
-                coefficient(row.std_err),
-                f"{row.z:.2f}",
-                "<0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}",
-                f"{coefficient(row.ci_low)} to {coefficient(row.ci_high)}",
+                coefficient(coef),
+                coefficient(std_err),
+                f"{z:.2f}",
+                "<0.001" if p_value < 0.001 else f"{p_value:.3f}",
+                f"{coefficient(low)} to {coefficient(high)}",
             ]
-            lines.append(cells + ([coefficient(row[6])] if self.ratio else []))
+            lines.append(cells + [coefficient(value) for value in ratio[:1]])
         widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
         table = [_aligned(line, widths) for line in [head, *lines]]
         rule = "-" * len(table[0])

@@ -9,7 +9,7 @@ from typing import Any
 
 from danl._version import __version__
 from danl.errors import InputError
-from danl.federation.runconfig import DEFAULTS, to_toml
+from danl.federation.runconfig import DEFAULTS, commented_toml
 
 PYPROJECT = """\
 [project]
@@ -60,7 +60,7 @@ def write_app(folder: Path, config: Mapping[str, Any] | None = None) -> list[Pat
     values = DEFAULTS | dict(config or {})
     name = app_name(folder.resolve().name)
     files = {
-        "pyproject.toml": PYPROJECT.format(name=name, version=__version__, config=to_toml(values, comments=True)),
+        "pyproject.toml": PYPROJECT.format(name=name, version=__version__, config=commented_toml(values)),
         "README.md": README.format(name=name),
     }
     try:

@@ -83,29 +83,11 @@ def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     return problem, run, engine
 
 
-def to_toml(config: Mapping[str, Any], *, comments: bool = False) -> str:
-    """The lines of a TOML table."""
-    lines = []
-    for key, value in config.items():
-        comment = f"  # {COMMENTS[key]}" if comments and key in COMMENTS else ""
-        lines.append(f"{key} = {toml_value(value)}{comment}")
-    return "\n".join(lines) + "\n"
+def commented_toml(config: Mapping[str, Any]) -> str:
+    """The run configuration in TOML, with what each key is for."""
+    import tomli_w
 
-
-def toml_value(value: Any) -> str:
-    """One value in TOML."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    escaped = "".join(_escaped(character) for character in str(value))
-    return f'"{escaped}"'
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    return character if character.isprintable() else f"\\U{ord(character):08x}"
+    return "".join(f"{tomli_w.dumps({key: value}).rstrip()}  # {COMMENTS[key]}\n" for key, value in config.items())
 
 
 def _number(name: str, value: Any) -> float | None:

@@ -27,7 +27,6 @@ from typing import Any
 from danl.data.fetch import cache_dir
 from danl.errors import InputError
 from danl.federation.certificates import Certificates, make_certificates, make_node_key
-from danl.federation.runconfig import to_toml, toml_value
 from danl.storage.atomic import write_json
 
 HOST = "127.0.0.1"
@@ -84,17 +83,14 @@ class Federation:
     def _start_superlink(self) -> None:
         self.port = free_port()
         security = ["--insecure"]
-        connection = f"address = {toml_value(self.address)}\ninsecure = true\n"
+        connection: dict[str, Any] = {"address": self.address, "insecure": True}
         if self.tls:
             self.certificates = made = make_certificates(self.folder / "certificates")
             security = ["--ssl-ca-certfile", str(made.authority), "--ssl-certfile", str(made.certificate)]
             security += ["--ssl-keyfile", str(made.key), "--enable-supernode-auth"]
-            connection = f"address = {toml_value(self.address)}\nroot-certificates = {toml_value(made.authority)}\n"
+            connection = {"address": self.address, "root-certificates": str(made.authority)}
         self.home.mkdir(parents=True, exist_ok=True)
-        (self.home / "config.toml").write_text(
-            f"[superlink]\ndefault = {toml_value(CONNECTION)}\n\n[superlink.{CONNECTION}]\n{connection}",
-            encoding="utf-8",
-        )
+        _write_toml(self.home / "config.toml", {"superlink": {"default": CONNECTION, CONNECTION: connection}})
         address = ["--host", HOST, "--port", str(self.port)]
         # Without the last option an installer runs at every run.
         self._launch("superlink", "flower-superlink", *address, *security, "--disable-runtime-dependency-installation")
@@ -104,7 +100,7 @@ class Federation:
         """Start the SuperNode of a site; `options` for its key, `security` instead of what the federation has."""
         file = self.folder / "sites" / f"{name}.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(to_toml(config), encoding="utf-8")
+        _write_toml(file, config)
         trusted = ["--insecure"]
         if self.certificates is not None:
             trusted = ["--root-certificates", str(self.certificates.authority)]
@@ -254,6 +250,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+def _write_toml(path: Path, table: Mapping[str, Any]) -> None:
+    import tomli_w
+
+    path.write_text(tomli_w.dumps(table), encoding="utf-8")
 
 
 def _pointer() -> Path:

@@ -27,6 +27,7 @@ try:  # what scipy's products end in; a small one spends as long on the way ther
 except ImportError:  # not public: another scipy may have moved it
     _csc_matvec = _csr_matvec = None
 
+from danl.checks import is_installed
 from danl.data.shard import rows_of
 
 Array = NDArray[np.float64]
@@ -210,7 +211,7 @@ class Sandwich:
             dense = X.toarray()  # at most three times the memory of the sparse one
             return lambda weights: blocked(dense, weights)
         work = float(np.square(np.diff(X.indptr).astype(float)).sum())
-        if "tabmat" in sys.modules or work > LARGE:
+        if (work > LARGE or "tabmat" in sys.modules) and is_installed("tabmat"):
             return tabmat_sandwich(X)
         return lambda weights: scipy_sandwich(X, weights)
 

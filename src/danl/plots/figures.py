@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from danl.checks import check_installed
 from danl.errors import InputError
 from danl.run.history import History
 from danl.storage.atomic import written_whole
@@ -33,6 +34,7 @@ def plot_histories(histories: Mapping[str, History], path: str | Path, *, title:
         A line above the panels.
 
     """
+    check_installed("plot_histories", "matplotlib", "plots")
     from matplotlib.figure import Figure
 
     check_histories(histories)

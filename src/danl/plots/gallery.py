@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from danl.checks import check_installed
 from danl.plots.figures import check_histories, draw_progress
 from danl.run.history import History
 from danl.storage.atomic import written_whole
@@ -44,6 +45,7 @@ def plot_gallery(histories: Mapping[str, History], path: str | Path, *, title: s
         A line above the panels.
 
     """
+    check_installed("plot_gallery", "matplotlib", "plots")
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 

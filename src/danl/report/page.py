@@ -14,10 +14,10 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from danl.checks import check_installed
 from danl.errors import InputError
 from danl.report.payload import payload_of
 from danl.report.run import RecordedRun
@@ -76,8 +76,7 @@ def in_script(value: Mapping[str, Any]) -> str:
 
 def require_plotly() -> None:
     """Say what to install where plotly is missing."""
-    if find_spec("plotly") is None:
-        raise InputError("report: needs plotly, which draws; install it with pip install 'danl[report]'")
+    check_installed("report", "plotly", "report")
 
 
 def plotly_script() -> str:

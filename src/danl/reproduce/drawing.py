@@ -13,7 +13,6 @@ picture carries the config that made it, so that a picture left over from other 
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from danl.checks import check_installed
 from danl.errors import InputError
 from danl.plots.figures import COLOURS, MARKERS, STYLES
 from danl.protocol.messages import Array
@@ -165,22 +165,15 @@ def draw_penalties(parts: Mapping[View, Panels], plan: Plan, out: Path) -> list[
 
 def config_of(png: Path) -> dict[str, Any]:
     """Read the config a picture carries: the text chunk named "danl" of a PNG file."""
+    from PIL import Image
+
     try:
-        for kind, body in _chunks(png.read_bytes()):
-            key, _, text = body.partition(b"\0")
-            if kind == b"tEXt" and key == b"danl":
-                return dict(json.loads(text))
-    except (OSError, ValueError, struct.error) as error:
+        with Image.open(png, formats=["PNG"]) as picture:
+            return dict(json.loads(picture.info["danl"]))
+    except KeyError:
+        raise InputError(f"{png}: carries no danl config; give a figure of danl reproduce") from None
+    except (OSError, ValueError, SyntaxError) as error:
         raise InputError(f"{png}: cannot be read as PNG ({error}); give a figure of danl reproduce") from None
-    raise InputError(f"{png}: carries no danl config; give a figure of danl reproduce")
-
-
-def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    place = 8  # after the signature: length, kind, body, checksum
-    while place < len(data):
-        (length,) = struct.unpack_from(">I", data, place)
-        yield data[place + 4 : place + 8], data[place + 8 : place + 8 + length]
-        place += length + 12
 
 
 def _draw_panel(axes: Axes, panel: PanelData, *, markersize: float, ticks: int) -> None:
@@ -371,6 +364,7 @@ def _foot(figure: Figure, *lines: str) -> None:
 @contextmanager
 def _looks() -> Iterator[None]:
     """Draw the same whatever the reader's own matplotlib settings are, and with the same ids in SVG."""
+    check_installed("reproduce", "matplotlib", "plots")
     import matplotlib
 
     with matplotlib.rc_context():

@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from danl.checks import check_installed
 from danl.errors import InputError
 from danl.storage.atomic import written_whole
 
@@ -111,6 +112,7 @@ class History:
 
     def to_frame(self) -> Any:
         """The rows as a pandas DataFrame; coverage as one column a region."""
+        check_installed("to_frame", "pandas", "pandas")
         import pandas as pd
 
         return pd.DataFrame(self._flat_rows(), columns=self._header())

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from danl.checks import check_seconds, check_whole
+from danl.checks import check_installed, check_seconds, check_whole
 from danl.data.shard import ShardFacts
 from danl.engines.flower.site import Site
 from danl.engines.flower.sitefiles import write_sites
@@ -57,7 +57,8 @@ class FlowerSimulation:
         if cpus is not None:
             cpus = check_whole("cpus", cpus)
         check_seconds("deadline", deadline)
-        check_installed("ray")
+        for package in ("flwr", "ray"):
+            check_installed("engine='flower'", package, "flower")
         self._deadline, self._cpus = deadline, cpus
         self._engine: Any = None  # a GridEngine, once the simulation runs
         self._thread: threading.Thread | None = None
@@ -151,12 +152,3 @@ def _simulate(sites: list[Site], cpus: int, grids: queue.Queue[Any], over: threa
         )
     except BaseException as error:  # flwr leaves with SystemExit where something is missing
         grids.put(error)
-
-
-def check_installed(*packages: str) -> None:
-    """Name the extra where something is not installed."""
-    import importlib.util
-
-    for package in ("flwr", *packages):
-        if importlib.util.find_spec(package) is None:
-            raise InputError(f"engine='flower': needs the package {package}; pip install 'danl[flower]'")

@@ -12,9 +12,9 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
+from danl.checks import check_installed
 from danl.errors import InputError
 
 REACH_SECONDS = 5.0
@@ -29,8 +29,7 @@ QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
 
 def require_ray() -> None:
     """Say what to install where Ray is missing; where it is there, set what Ray reads when it is imported."""
-    if find_spec("ray") is None:
-        raise InputError("engine='ray': needs Ray; install it with pip install 'danl[ray]'")
+    check_installed("engine='ray'", "ray", "ray")
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
