@@ -74,7 +74,7 @@ def test_a_fit_writes_all_but_its_figure(without, capsys, tmp_path):
     assert ended.status in (0, 3)  # three rounds may not be enough
     assert ended.err.splitlines()[-1] == f"written to {out}/, without a figure: {PLOTS.replace('needs', 'that needs')}"
     names = sorted(path.name for path in out.iterdir() if not path.name.startswith("."))
-    assert names == ["config.json", "history.csv", "model.npz", "workers.npz"]
+    assert names == ["config.json", "history.csv", "model.npz", "result.json", "workers.npz"]
     assert json.loads((out / "config.json").read_text())
 
 
