@@ -90,7 +90,7 @@ def test_names_that_cannot_be_leave_a_node_out(names, tmp_path):
         return [Message(RecordDict({"danl": ConfigRecord({"facts": json.dumps(told)})}), reply_to=message)]
 
     grid = FakeGrid(app, configs_of(paths, **{"target-column": "ill"}), spoil=spoil)
-    with pytest.raises(InputError, match=r"found 0; .*told names of its columns that nobody can read"):
+    with pytest.raises(InputError, match=r"found 0; .*reported names of its columns that nobody can read"):
         GridEngine(grid, sites=1, wait=FOREVER, poll=0.01).connect(danl.RemoteProblem())
 
 

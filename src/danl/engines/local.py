@@ -139,9 +139,9 @@ class Local:
 
 
 def _at_site(index: int, made: Callable[[], Made]) -> Made:
-    """What a worker makes of a reference; what goes wrong is told as a site would tell it, by its place."""
+    """What a worker makes of a reference; what goes wrong is reported as a site would, by its place."""
     try:
         return made()
     except Exception as error:
-        told = place_of(error)
-    raise InputError(unreadable(index, told))
+        text = place_of(error)
+    raise InputError(unreadable(index, text))

@@ -90,7 +90,7 @@ class Worker:
         gradient_rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
         hessian_rows = self._batch(task.hessian_batch, HESSIAN_BATCH, task.exchange)
         loss, gradient = self.objective.sample(gradient_rows).value_and_gradient(task.w)
-        with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss tells
+        with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss shows it
             numbers = _hessian_part(self.objective.sample(hessian_rows), task, self.regions)
             sent = numbers if task.dtype == "float64" else numbers.astype(np.float32)
         return CurvatureReply(self.index, task.exchange, gradient, sent, loss)

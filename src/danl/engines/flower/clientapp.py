@@ -24,15 +24,15 @@ def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
 
     def facts(message: Message, context: Context) -> Message:
         """Tell the site's name and the facts of its shard."""
-        told: dict[str, str | bytes]
+        content: dict[str, str | bytes]
         name = context.node_config.get("name", context.node_id)
         try:
             site = site_of(context.node_config)
             name = site.name
-            told = {FACTS: site.facts(record_of(message).get("loss"))}
+            content = {FACTS: site.facts(record_of(message).get("loss"))}
         except Exception as error:  # a wrong file or setting: the server is to say which site, and where in the file
-            told = {MESSAGE: failed(name, error)}
-        return Message(RecordDict({RECORD: ConfigRecord(told)}), reply_to=message)
+            content = {MESSAGE: failed(name, error)}
+        return Message(RecordDict({RECORD: ConfigRecord(content)}), reply_to=message)
 
     def answer(message: Message, context: Context) -> Message:
         """Answer one task."""

@@ -92,13 +92,13 @@ class GridEngine:
         """Wait for the sites and ask each for its name and facts; workers are numbered by the sites' names."""
         if problem.shards:
             raise bad_argument("shards", len(problem.shards), "left out", "the sites know where their rows are")
-        told: dict[int, tuple[str, ShardFacts]] = {}
+        found: dict[int, tuple[str, ShardFacts]] = {}
         faults: dict[int, str] = {}
         asked: dict[str, int] = {}  # nodes that have not answered, by the message that asks them
         hopeless = False
         end = time.monotonic() + self._wait
         while True:
-            known = {*told, *faults, *asked.values()}
+            known = {*found, *faults, *asked.values()}
             new = [node for node in self._grid.get_node_ids() if node not in known]
             sent = self._push_question(named_loss(problem), new, max(end - time.monotonic(), 1.0))
             asked |= sent
@@ -108,27 +108,27 @@ class GridEngine:
                 if node is None or not (reply.has_error() or reply.metadata.src_node_id == node):
                     continue
                 del asked[reply.metadata.reply_to_message_id]
-                heard = _facts(reply)
-                if isinstance(heard, str):
-                    faults[node] = heard
+                answer = _facts(reply)
+                if isinstance(answer, str):
+                    faults[node] = answer
                     hopeless |= not reply.has_error() or _kind_of(reply.error.code) == "error"
                 else:
-                    told[node] = heard
-            if hopeless and len(told) + len(asked) < self._sites:
+                    found[node] = answer
+            if hopeless and len(found) + len(asked) < self._sites:
                 break  # a site said that it cannot take part, and without it there are too few: waiting heals nothing
-            if (len(told) >= self._sites and not asked) or time.monotonic() >= end:
+            if (len(found) >= self._sites and not asked) or time.monotonic() >= end:
                 break
             time.sleep(self._poll)
         self._late |= set(asked)
-        if len(told) < self._sites:
+        if len(found) < self._sites:
             why = "; ".join(faults.values()) or "start their SuperNodes, and check their logs"
             if asked and not hopeless:
                 why += f"; {len(asked)} did not tell of their data in time"
             within = "" if hopeless else f" within {self._wait:g} s"
-            raise InputError(f"sites={self._sites}: found {len(told)}{within}; {why}")
+            raise InputError(f"sites={self._sites}: found {len(found)}{within}; {why}")
         for fault in [*faults.values(), *["a node did not tell of its data in time"] * len(asked)]:
             warn(f"a node is left out: {fault}")
-        return self._number(told)
+        return self._number(found)
 
     def _push_question(self, loss: str, nodes: Sequence[int], seconds: float) -> dict[str, int]:
         """Ask nodes for their facts; the nodes whose message Flower took, by its id."""
@@ -136,14 +136,14 @@ class GridEngine:
         kind, group = f"query.{FACTS}", "facts"
         return self._pushed({node: Message(request, node, kind, ttl=seconds, group_id=group) for node in nodes})
 
-    def _number(self, told: Mapping[int, tuple[str, ShardFacts]]) -> Sequence[ShardFacts]:
+    def _number(self, found: Mapping[int, tuple[str, ShardFacts]]) -> Sequence[ShardFacts]:
         """Workers in the order of their sites' names: the same whichever node came first."""
-        ordered = sorted(told, key=lambda node: (told[node][0], node))
-        self._nodes, self._names = ordered, [told[node][0] for node in ordered]
+        ordered = sorted(found, key=lambda node: (found[node][0], node))
+        self._nodes, self._names = ordered, [found[node][0] for node in ordered]
         for name in self._names:
             if self._names.count(name) > 1:
                 raise InputError(f"name={name!r}: two sites have this name; give each its own in its --node-config")
-        return [told[node][1] for node in ordered]
+        return [found[node][1] for node in ordered]
 
     def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
         """Write the terms down; they travel with every task."""
@@ -243,16 +243,16 @@ class GridEngine:
         if answer.has_error():
             return failure(_kind_of(answer.error.code), _reason(answer.error))
         try:
-            heard = decode(record_of(answer).get(MESSAGE), most_bytes=self._most_bytes)  # type: ignore[arg-type]
+            message = decode(record_of(answer).get(MESSAGE), most_bytes=self._most_bytes)  # type: ignore[arg-type]
         except WireError as error:
             return failure("invalid", f"its reply cannot be read: {error}")
-        if type(heard) in TASKS:
-            return failure("invalid", f"answered with a task, {type(heard).__name__}")
-        if not isinstance(heard, Failure):
-            return heard  # type: ignore[return-value]  # of all types there are, only replies are left
-        if heard.worker != worker or heard.kind not in ("refused", "error"):
-            return failure("invalid", f"sent a failure nobody can send: {heard.kind} of worker {heard.worker}")
-        return failure(heard.kind, heard.detail.removeprefix(f"site {self._names[worker]}: "))
+        if type(message) in TASKS:
+            return failure("invalid", f"answered with a task, {type(message).__name__}")
+        if not isinstance(message, Failure):
+            return message  # type: ignore[return-value]  # of all types there are, only replies are left
+        if message.worker != worker or message.kind not in ("refused", "error"):
+            return failure("invalid", f"sent a failure nobody can send: {message.kind} of worker {message.worker}")
+        return failure(message.kind, message.detail.removeprefix(f"site {self._names[worker]}: "))
 
 
 def _kind_of(code: int) -> FailureKind:
@@ -265,7 +265,7 @@ def _reason(error: Any) -> str:
 
 
 def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
-    """What a node told of its site, or what is wrong with it."""
+    """What a node reported of its site, or what is wrong with it."""
     if answer.has_error():
         return _reason(answer.error)
     record = record_of(answer)
@@ -276,21 +276,21 @@ def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
             return f"a node's answer cannot be read: {error}"
         return failed.detail if isinstance(failed, Failure) else "a node answered a question nobody asked"
     try:
-        told = json.loads(record[FACTS])
-        name, facts = told["site"], ShardFacts(**told["facts"])
+        report = json.loads(record[FACTS])
+        name, facts = report["site"], ShardFacts(**report["facts"])
     except (KeyError, TypeError, ValueError, RecursionError):
-        return "a node told of its data in a way nobody can read; do both ends run the same danl?"
+        return "a node described its data in a way nobody can read; do both ends run the same danl?"
     if not isinstance(name, str) or not 0 < len(name) <= 100:
         return "a node has no name; give it one in its --node-config"
     for part in NUMBERS:
         value = getattr(facts, part.name)
         fits = is_whole(value) if part.type == "int" else is_finite(value)
         if not fits or value < 0:
-            return f"site {name}: told {part.name}={value!r}"
+            return f"site {name}: reported {part.name}={value!r}"
     if facts.rows < 1 or facts.n_features < 1 or not facts.total_weight > 0:
         return f"site {name}: has no rows"
     if not _named(facts.feature_names, facts.n_features) or not isinstance(facts.target_name, str | None):
-        return f"site {name}: told names of its columns that nobody can read; do both ends run the same danl?"
+        return f"site {name}: reported names of its columns that nobody can read; do both ends run the same danl?"
     names = None if facts.feature_names is None else tuple(facts.feature_names)
     return name, replace(facts, feature_names=names, site=name)
 

@@ -1,6 +1,6 @@
 """What a site must know of a run to answer a task: a few lines of JSON that travel with every task.
 
-A Flower site starts a new process for every message, so nothing can be told once and kept in memory. Nothing needs to
+A Flower site starts a new process for every message, so nothing can be sent once and kept in memory. Nothing needs to
 be: a worker's answer is a function of task, shard and opening, and its mini-batches are drawn from (seed, worker,
 exchange), not from a generator that moves on.
 """

@@ -1,7 +1,7 @@
 """A worker as a Ray actor: it reads its rows where it runs and answers tasks that come as bytes.
 
 A restarted actor has lost everything but the arguments of `__init__`: it reads its rows again and says that it does not
-know the run; the engine then tells it. Rows in memory come with what it is told and not as an argument of `__init__`:
+know the run; the engine then sends it. Rows in memory come with it and not as an argument of `__init__`:
 Ray warns of objects there.
 """
 
@@ -49,7 +49,7 @@ class Site:
         self.trouble = ""
         try:
             self.shard = reference.read() if reference is not None else None
-        except Exception as error:  # told when somebody asks: an actor that raises here is only "dead"
+        except Exception as error:  # reported when somebody asks: an actor that raises here is only "dead"
             self.trouble = place_of(error)
 
     def ready(self) -> bool:
@@ -64,7 +64,7 @@ class Site:
     def answer(self, number: int, opening: Opening | None, shard: Shard | None, data: bytes, w: Array | None) -> bytes:
         """The reply to a task, both as bytes; a model too large to travel inside the task comes beside it as `w`.
 
-        `opening` and `shard` come when this actor is told of a run.
+        `opening` and `shard` come when this actor is sent a run.
         """
         reply = self._reply(number, opening, shard, data, w)
         return NO_OPENING if reply is None else encode(reply)
@@ -96,10 +96,10 @@ class Site:
             return self.worker.answer(task)
         except Exception as error:
             wrong = isinstance(error, InputError)
-            told = place_of(error) if self.by_reference else str(error) if wrong else f"{type(error).__name__}: {error}"
+            text = place_of(error) if self.by_reference else str(error) if wrong else f"{type(error).__name__}: {error}"
         if wrong:
-            raise InputError(told)  # the caller's mistake, which the driver raises, too
-        return Failure(self.index, "error", told[:DETAIL])
+            raise InputError(text)  # the caller's mistake, which the driver raises, too
+        return Failure(self.index, "error", text[:DETAIL])
 
     def _open(self, number: int, opening: Opening, shard: Shard) -> None:
         regions = opening.regions

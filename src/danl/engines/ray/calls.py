@@ -12,7 +12,7 @@ it is back, at most `start_timeout` seconds from when its death was noticed, and
     alive      --the deadline-->                failure "timeout"; its reply is dropped when it comes
 
 Whoever is down is asked whether it is back, never its task: a call to an actor that is not there fails after a second
-or two, and tells nothing of what it would do to the actor.
+or two, and says nothing of what it would do to the actor.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Place:
     shard: Any  # the ObjectRef of a shard in memory, or None
     actor: Any
     replacements: int
-    told: int = 0  # the number of the opening the actor was told
+    opened: int = 0  # the number of the opening the actor knows
     late: Any = None  # the ObjectRef of a reply whose deadline has passed
     since: float | None = None  # when its death was noticed, on the monotonic clock; None: it is alive
     why: str = ""  # what was said of its death
@@ -85,7 +85,7 @@ class Calls:
         self._ends = math.inf if deadline is None else self._begun + deadline
         self._as_they_come = as_they_come
         self._tries, self._deaths = tries, dict.fromkeys((place.index for place in places), 0)
-        self._unknowing: set[int] = set()  # workers that did not know the run, and are told once
+        self._unknowing: set[int] = set()  # workers that did not know the run, and are sent it once
         self._waiting: dict[Any, Place] = {}
         self._resting: dict[int, tuple[float, Place]] = {}  # by worker: when it is asked again
         for place in places:
@@ -169,7 +169,7 @@ class Calls:
             return outcome
         if asked:  # it was restarted, and nobody noticed
             self._unknowing.add(place.index)
-            place.told = 0
+            place.opened = 0
         self._ask(place)
         return None
 
@@ -202,11 +202,11 @@ def late_ones(places: Iterable[Place], renew: Callable[[Place], Any]) -> int:
 def lost(place: Place, error: Exception, renew: Callable[[Place], Any]) -> bool:
     """An actor died: whether it comes back. One that is dead for good is replaced, as long as there are replacements.
 
-    It is told of the opening when it is back.
+    It is sent the opening when it is back.
     """
     from ray.exceptions import ActorUnavailableError, RayActorError
 
-    place.told, place.why = 0, f"{type(error).__name__}: {first_line(error)}"
+    place.opened, place.why = 0, f"{type(error).__name__}: {first_line(error)}"
     if isinstance(error, ActorUnavailableError) or not isinstance(error, RayActorError):
         place.since = time.monotonic() if place.since is None else place.since
         return True

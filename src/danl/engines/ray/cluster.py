@@ -1,6 +1,6 @@
 """Reaching a Ray cluster: the one this process is in, one at an address, or a small one started on this machine.
 
-Ray listens on every address of the machine it runs on and, unless it is told to use tokens, obeys whoever connects:
+Ray listens on every address of the machine it runs on and, unless tokens are set up, obeys whoever connects:
 run it behind a firewall. Nothing here opens it further. Usage statistics are off.
 """
 

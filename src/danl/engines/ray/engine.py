@@ -11,8 +11,8 @@ they are made and are added up in a tree (`danl.engines.ray.tree`).
                              worker asked again: nothing piles up at a slow one
     bytes that are no reply  failure "invalid"
 
-A restarted actor knows its rows and not the run; it is told (`Opening`). Ray is imported when an engine opens, never
-before.
+A restarted actor knows its rows and not the run; the engine sends it (`Opening`). Ray is imported when an engine
+opens, never before.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class Ray:
             if isinstance(given, Failure):
                 late.append(f"{place.index} ({given.detail})")
             elif isinstance(given, Exception):
-                raise InputError(unreadable(place.index, _untold(given)))
+                raise InputError(unreadable(place.index, _described(given)))
             else:
                 facts[place.index] = given
         if late:
@@ -225,8 +225,8 @@ class Ray:
         def ask(place: Place) -> Any:
             task = tasks[place.index]
             opening = shard = None
-            if place.told != self._number:
-                opening, shard, place.told = self._opening, place.shard, self._number
+            if place.opened != self._number:
+                opening, shard, place.opened = self._opening, place.shard, self._number
             data, w = outbox.packed(task)
             if isinstance(task, HessianTask):
                 call = place.actor.hessian.options(num_returns=2)
@@ -259,9 +259,9 @@ class Ray:
         if isinstance(outcome, RayTaskError):
             if isinstance(outcome.cause, InputError):
                 raise outcome.cause from None
-            return Failure(place.index, "error", _untold(outcome) if place.reference else first_line(outcome.cause))
+            return Failure(place.index, "error", _described(outcome) if place.reference else first_line(outcome.cause))
         if isinstance(outcome, Exception):  # of Ray's, on the way: the actor is there
-            place.told = 0
+            place.opened = 0
             return Failure(place.index, "died", f"{type(outcome).__name__}: {first_line(outcome)}")
         try:
             message = decode(outcome, most_bytes=self._longest)
@@ -308,8 +308,8 @@ class _Outbox:
         return encode(replace(task, w=np.zeros(0))), self._models[id(task.w)]
 
 
-def _untold(error: Exception) -> str:
-    """An error that its actor did not tell of: Ray's own in its words, any other by its type, for it may show a row."""
+def _described(error: Exception) -> str:
+    """An error that its actor did not report: Ray's own in its words, any other by its type, for it may show a row."""
     from ray.exceptions import RayTaskError
 
     if isinstance(error, RayTaskError):

@@ -42,7 +42,7 @@ class Leaf:
     hessian: Any  # ObjectRef
 
     def term(self, weight: float) -> tuple[int, float, Array, bool, bool]:
-        """What the call that adds it up is told."""
+        """What the call that adds it up gets."""
         return self.worker, weight, self.penalties, self.excused, self.blown_up
 
 
@@ -94,8 +94,10 @@ class Tree:
             return self._summed([self._leaf(k, group, leaves, d, weights) for k, group in enumerate(groups)], d)
         except RayError:  # one Hessian is lost, or a machine: find out whose
             alone = {who: self._leaf(k, [who], leaves, d, weights) for k, who in enumerate(workers)}
-        ended, _ = ray.wait([told for _, told in alone.values()], num_returns=len(alone), timeout=TREE_SECONDS)
-        lost = {who: why for who, (_, told) in alone.items() if (why := _trouble(told, told in ended)) is not None}
+        ended, _ = ray.wait([faults for _, faults in alone.values()], num_returns=len(alone), timeout=TREE_SECONDS)
+        lost = {
+            who: why for who, (_, faults) in alone.items() if (why := _trouble(faults, faults in ended)) is not None
+        }
         try:
             found = self._summed([pair for who, pair in alone.items() if who not in lost], d)
         except RayError as error:
@@ -122,11 +124,11 @@ class Tree:
             groups = _groups(sums, self._fan_in)
             sums = [self._adders[k % len(self._adders)].node.remote(*group) for k, group in enumerate(groups)]
         total: Array | None = None
-        told: list[dict[int, str]] = []
+        found: list[dict[int, str]] = []
         if sums:
-            total, *told = ray.get([*sums, *[faults for _, faults in leaves]], timeout=TREE_SECONDS)
+            total, *found = ray.get([*sums, *[faults for _, faults in leaves]], timeout=TREE_SECONDS)
         packed = np.zeros(packed_size(d)) if total is None else total
-        return HessianSum(packed, {worker: fault for faults in told for worker, fault in faults.items()})
+        return HessianSum(packed, {worker: fault for faults in found for worker, fault in faults.items()})
 
 
 def _groups(items: Sequence[Any], fan_in: int) -> list[Sequence[Any]]:
@@ -136,10 +138,10 @@ def _groups(items: Sequence[Any], fan_in: int) -> list[Sequence[Any]]:
     return [items[start:end] for start, end in pairwise(ends)]
 
 
-def _trouble(told: Any, ended: bool) -> str | None:
+def _trouble(reference: Any, ended: bool) -> str | None:
     """Why a leaf gave nothing; None where it did. What has ended may still have to be fetched from another machine."""
     try:
-        ray.get(told, timeout=TREE_SECONDS if ended else 0)
+        ray.get(reference, timeout=TREE_SECONDS if ended else 0)
     except RayError as error:
         return _lost(error)
     return None
