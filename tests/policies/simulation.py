@@ -70,7 +70,7 @@ def resource_aware(draw, setting):
 
 
 def regions_of(setting):
-    return Regions.make(list(setting.region_sizes), setting.n_features)
+    return Regions.make(list(setting.region_sizes), setting.n_coefficients)
 
 
 def simulate(policy, setting, seed, *, rounds=ROUNDS, first=1, staleness=None, model=None):
@@ -98,7 +98,7 @@ def simulate(policy, setting, seed, *, rounds=ROUNDS, first=1, staleness=None, m
 
 
 def random_model(setting, rng):
-    return rng.normal(size=setting.n_features) * (rng.random(setting.n_features) < 2 / 3)
+    return rng.normal(size=setting.n_coefficients) * (rng.random(setting.n_coefficients) < 2 / 3)
 
 
 def measured(all_masks):

@@ -6,7 +6,7 @@ import pytest
 
 from danl.errors import InputError
 from danl.policies import Profile, ResourceAware, make_policy, read_profiles
-from danl.policies.profile_file import check_count, told
+from danl.policies.profile_file import as_plain_data, check_count
 
 SLOW, FAST = Profile(1000, 2e4, 1e5), Profile(20000, 1e6, 1e6, 5e6)
 FLEET = "workers,rows_per_second,uplink,downlink,memory\n2,1000,2e4,1e5,\n1,20000,1e6,1e6,5e6\n"
@@ -103,7 +103,7 @@ def test_the_number_of_workers():
 
 
 def test_as_plain_data():
-    assert told([SLOW, SLOW, FAST, SLOW]) == [
+    assert as_plain_data([SLOW, SLOW, FAST, SLOW]) == [
         {"workers": 2, "rows_per_second": 1000.0, "uplink": 2e4, "downlink": 1e5, "memory": None},
         {"workers": 1, "rows_per_second": 20000.0, "uplink": 1e6, "downlink": 1e6, "memory": 5e6},
         {"workers": 1, "rows_per_second": 1000.0, "uplink": 2e4, "downlink": 1e5, "memory": None},

@@ -89,8 +89,8 @@ def test_promises_by_hand():
 
 def test_the_cost_model():
     # 100 rows, 6 of 24 coordinates, 9 regions: two bytes of mask.
-    shard = {"rows": 100, "shard_bytes": 4800, "n_features": 24, "n_regions": 9}
-    at_w = load_of(6, **shard)  # half a pass for the margins, an eighth for the way back
+    shard = {"rows": 100, "shard_bytes": 4800, "n_coefficients": 24, "n_regions": 9}
+    at_w = load_of(6, **shard)  # half a pass for the margins, an eighth for the transpose product
     assert (at_w.work_rows, at_w.bytes_down, at_w.bytes_up, at_w.memory) == (62.5, 194, 58, 5040)
     assert astuple(load_of(24, **shard)) == astuple(load_of(24, **shard, pruned=True)) == (100, 194, 202, 5184)
     load = load_of(6, **shard, pruned=True)

@@ -30,7 +30,7 @@ def test_random_keeps_with_its_chance(keep):
 @given(setting=settings(), percent=st.integers(1, 100), seed=st.integers(0, 2**32))
 def test_magnitude_has_the_smallest_pruning_error(setting, percent, seed):
     rng = np.random.default_rng(seed)
-    w = rng.normal(size=setting.n_features)
+    w = rng.normal(size=setting.n_coefficients)
     regions = regions_of(setting)
     mask = Magnitude(percent / 100).mask(w, 0, 1, rng, regions)
     count = ceil(Fraction(percent, 100) * setting.n_regions)

@@ -27,7 +27,7 @@ from danl.cli.report import NAME
 from danl.data import Dataset
 from danl.errors import InputError
 from danl.plots.figures import plot_histories
-from danl.policies.profile_file import told as profile_rows
+from danl.policies.profile_file import as_plain_data
 from danl.run.result import CONFIG, RESULT, WORKERS, Reference, Result, files_of, record_of, write_files
 from danl.run.solver import setting_of
 from danl.storage.atomic import write_json
@@ -128,7 +128,7 @@ def requested(options: RunOptions, method: str, job: Job, **own: Any) -> dict[st
         "danl": __version__,
         "options": {"method": method} | given | own,
         "data": {"name": job.data.name, "source": job.data.source, "partition": job.partition},
-        "profiles": None if job.profiles is None else profile_rows(job.profiles),
+        "profiles": None if job.profiles is None else as_plain_data(job.profiles),
         "promised": asdict(job.policy.promise(setting)),
     }
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from danl.methods.base import Setup, Turn
-from danl.policies.base import Round, validated_masks
+from danl.policies.base import Round
 from danl.policies.full import Full
+from danl.policies.masks import validated_masks
 from danl.protocol.messages import Exchange, GradientTask, Task
 from danl.protocol.streams import PLANNED_MASKS, stream
 

@@ -104,12 +104,12 @@ class Regions:
         of_feature = [numbers.setdefault(str(name).split(separator, 1)[0], len(numbers)) for name in feature_names]
         return cls(_frozen(of_feature), tuple(numbers))
 
-    @property
+    @cached_property
     def n_features(self) -> int:
         """The number of coordinates, d."""
         return len(self.of_feature)
 
-    @property
+    @cached_property
     def n_regions(self) -> int:
         """The number of regions, Q."""
         return len(self.labels)
@@ -120,7 +120,8 @@ class Regions:
         return _frozen(np.bincount(self.of_feature, minlength=self.n_regions))
 
     @cached_property
-    def _groups(self) -> tuple[IntArray, ...]:
+    def groups(self) -> tuple[IntArray, ...]:
+        """The coordinates of every region, in increasing order."""
         by_region = np.argsort(self.of_feature, kind="stable")
         return tuple(_frozen(group) for group in np.split(by_region, np.cumsum(self.sizes)[:-1]))
 
@@ -128,7 +129,7 @@ class Regions:
         """The coordinates of region `q`, in increasing order."""
         if not 0 <= q < self.n_regions:
             raise bad_argument("q", q, f"between 0 and {self.n_regions - 1}")
-        return self._groups[q]
+        return self.groups[q]
 
     def expand(self, mask: BoolArray) -> BoolArray:
         """Turn masks over regions, shape (Q,) or (N, Q), into masks over coordinates, (d,) or (N, d)."""

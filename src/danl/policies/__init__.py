@@ -24,15 +24,13 @@ from danl.policies.base import (
     Round,
     Setting,
     WorkerPolicy,
-    validated_mask,
-    validated_masks,
 )
 from danl.policies.coverage import Coverage
 from danl.policies.custom import Custom
 from danl.policies.from_spec import make_policy
 from danl.policies.full import Full
 from danl.policies.magnitude import Magnitude
-from danl.policies.measures import MaskRecord, coverage_counts, staleness_after
+from danl.policies.masks import MaskRecord, coverage_counts, staleness_after, validated_mask, validated_masks
 from danl.policies.profile_file import read_profiles
 from danl.policies.profiles import Fleet, Load, Profile, load_of, seconds
 from danl.policies.random import Random

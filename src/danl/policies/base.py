@@ -1,4 +1,4 @@
-"""What a mask policy is: the two protocols, and what they are told.
+"""What a mask policy is: the two protocols, and what policies get to see.
 
 A policy decides which regions each worker trains in a round. It is a frozen dataclass without state: what
 it needs of the past (staleness) is handed in, and its randomness comes from a generator made anew for each
@@ -12,14 +12,13 @@ model, so that a worker may decide by what only it knows; the reply carries the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from danl.errors import InputError
 from danl.objective.regions import BoolArray, IntArray, Regions
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -27,7 +26,7 @@ FloatArray: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What a policy learns when the run starts.
+    """What a policy knows when the run starts.
 
     Parameters
     ----------
@@ -52,13 +51,13 @@ class Setting:
     max_rounds: int
     pruned: bool = False
 
-    @property
+    @cached_property
     def n_regions(self) -> int:
         """The number of regions, Q."""
         return len(self.region_sizes)
 
-    @property
-    def n_features(self) -> int:
+    @cached_property
+    def n_coefficients(self) -> int:
         """The number of coordinates of the model, d."""
         return int(np.sum(self.region_sizes))
 
@@ -70,7 +69,7 @@ class Round:
     Parameters
     ----------
     setting : Setting
-        What it was told at the start.
+        What it knows since the start.
     number : int
         The round, t, counted from 1.
     w : float array, shape (d,)
@@ -117,13 +116,15 @@ class Promise:
 class PlannedPolicy(Protocol):
     """Masks planned at the server, for all workers at once."""
 
-    side: ClassVar[Literal["server"]]
+    side: ClassVar[Literal["server"]] = "server"
 
     def check(self, setting: Setting) -> None:
         """Raise `InputError` if the policy cannot keep its promise in this setting."""
+        return
 
     def promise(self, setting: Setting) -> Promise:
-        """Say what the masks are sure to satisfy in this setting."""
+        """Say what the masks are sure to satisfy in this setting: nothing, unless the policy knows better."""
+        return Promise()
 
     def masks(self, round: Round) -> BoolArray:
         """Choose the regions of every worker, shape (N, Q)."""
@@ -132,48 +133,18 @@ class PlannedPolicy(Protocol):
 class WorkerPolicy(Protocol):
     """Masks chosen by each worker for itself: the paper's M(w, i)."""
 
-    side: ClassVar[Literal["worker"]]
+    side: ClassVar[Literal["worker"]] = "worker"
 
     def check(self, setting: Setting) -> None:
         """Raise `InputError` if the policy cannot keep its promise in this setting."""
+        return
 
     def promise(self, setting: Setting) -> Promise:
-        """Say what the masks are sure to satisfy in this setting."""
+        """Say what the masks are sure to satisfy in this setting: nothing, unless the policy knows better."""
+        return Promise()
 
     def mask(self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions) -> BoolArray:
         """Choose the regions of worker `worker` in round `number`, shape (Q,)."""
 
 
 Policy: TypeAlias = PlannedPolicy | WorkerPolicy
-
-
-def validated_masks(masks: object, *, policy: object, round: Round) -> BoolArray:
-    """Return the masks a planned policy made, checked to be N x Q booleans."""
-    expected = (round.setting.n_workers, round.setting.n_regions)
-    return _validated(masks, expected, lambda: f"{_name(policy)}.masks in round {round.number}")
-
-
-def validated_mask(mask: object, *, policy: object, worker: int, number: int, n_regions: int) -> BoolArray:
-    """Return the mask a worker policy made, checked to be Q booleans."""
-    return _validated(mask, (n_regions,), lambda: f"{_name(policy)}.mask for worker {worker} in round {number}")
-
-
-def _validated(masks: object, expected: tuple[int, ...], where: Callable[[], str]) -> BoolArray:
-    try:
-        array = np.asarray(masks)
-    except ValueError as error:  # numpy cannot make an array of rows of unequal length
-        raise _not_masks(where, "rows of unequal length", expected) from error
-    # Only booleans: a list of region numbers such as [0, 2] must not pass for a mask of zeros and ones.
-    if array.dtype != np.bool_ or array.shape != expected:
-        raise _not_masks(where, f"{array.dtype} of shape {array.shape}", expected)
-    return array
-
-
-def _not_masks(where: Callable[[], str], returned: str, expected: tuple[int, ...]) -> InputError:
-    return InputError(
-        f"{where()} returned {returned}: must be booleans of shape {expected}; return one boolean per region"
-    )
-
-
-def _name(policy: object) -> str:
-    return type(policy).__name__

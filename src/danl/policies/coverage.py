@@ -12,18 +12,18 @@ swings with it. Waits drawn at random are spread out, and stay so.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from danl.checks import check_choice, check_share, check_whole
 from danl.errors import bad_argument
 from danl.objective.regions import BoolArray
-from danl.policies.base import Promise, Round, Setting
+from danl.policies.base import PlannedPolicy, Promise, Round, Setting
 
 
 @dataclass(frozen=True)
-class Coverage:
+class Coverage(PlannedPolicy):
     """At least `psi` workers train each region, and no worker leaves one out for more than `gamma` rounds.
 
     Parameters
@@ -54,7 +54,6 @@ class Coverage:
     gamma: int | None = None
     keep: float = 0.0
     waits: Literal["spread", "longest"] = "spread"
-    side: ClassVar[Literal["server"]] = "server"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "psi", check_whole("psi", self.psi, next_step="try psi=1"))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 
 from danl.errors import bad_argument
 from danl.objective.regions import BoolArray, Regions
-from danl.policies.base import FloatArray, Promise, Setting, validated_mask
+from danl.policies.base import FloatArray, WorkerPolicy
+from danl.policies.masks import validated_mask
 
 
 @dataclass(frozen=True)
-class Custom:
+class Custom(WorkerPolicy):
     """Each worker trains the regions for which ``function(w, worker, round, rng)`` says True.
 
     Parameters
@@ -26,18 +27,10 @@ class Custom:
     """
 
     function: Callable[[FloatArray, int, int, np.random.Generator], Any]
-    side: ClassVar[Literal["worker"]] = "worker"
 
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise bad_argument("function", self.function, "callable as function(w, worker, round, rng)")
-
-    def check(self, setting: Setting) -> None:
-        """What the function returns is checked when it returns."""
-
-    def promise(self, setting: Setting) -> Promise:
-        """Nothing is known of the function."""
-        return Promise()
 
     def mask(self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions) -> BoolArray:
         """Ask the function, and check its answer."""

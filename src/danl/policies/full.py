@@ -7,22 +7,16 @@ Zero: one Hessian, fixed, and a whole gradient in every round.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 
 from danl.objective.regions import BoolArray
-from danl.policies.base import Promise, Round, Setting
+from danl.policies.base import PlannedPolicy, Promise, Round, Setting
 
 
 @dataclass(frozen=True)
-class Full:
+class Full(PlannedPolicy):
     """Every worker trains every region: psi* = N, S* = Q, gamma = 0."""
-
-    side: ClassVar[Literal["server"]] = "server"
-
-    def check(self, setting: Setting) -> None:
-        """Full masks are possible everywhere."""
 
     def promise(self, setting: Setting) -> Promise:
         """Everything: coverage N, Q regions trained, no staleness."""

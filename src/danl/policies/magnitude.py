@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 
 from danl.checks import check_share
 from danl.objective.regions import BoolArray, Regions
-from danl.policies.base import FloatArray, Promise, Setting
+from danl.policies.base import FloatArray, Promise, Setting, WorkerPolicy
 
 
 @dataclass(frozen=True)
-class Magnitude:
+class Magnitude(WorkerPolicy):
     """Each worker trains the ``ceil(keep * Q)`` regions of the largest Euclidean norm |w^q|.
 
     Parameters
@@ -36,13 +35,9 @@ class Magnitude:
     """
 
     keep: float
-    side: ClassVar[Literal["worker"]] = "worker"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keep", check_share("keep", self.keep, "try keep=0.5", zero=False))
-
-    def check(self, setting: Setting) -> None:
-        """At least one region is kept whatever their number, so this is possible everywhere."""
 
     def promise(self, setting: Setting) -> Promise:
         """Coverage N and ceil(keep * Q) regions trained; the staleness depends on the model."""

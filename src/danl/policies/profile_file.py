@@ -11,13 +11,14 @@ workers a line stands; without it each stands for one.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from itertools import groupby
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from danl.data.text import is_number
 from danl.errors import InputError
 from danl.policies.profiles import Profile
 from danl.spec import closest_first
@@ -65,8 +66,8 @@ def check_count(path: str | Path, profiles: Sequence[Profile], n_workers: int) -
         )
 
 
-def told(profiles: Sequence[Profile]) -> list[dict[str, Any]]:
-    """Profiles as plain data, neighbours that are alike together; None is unlimited."""
+def as_plain_data(profiles: Sequence[Profile]) -> list[dict[str, Any]]:
+    """Profiles as numbers and words, neighbours that are alike together; None is unlimited."""
     return [
         {COUNT: len(list(alike))}
         | {name: value if isfinite(value) else None for name, value in asdict(profile).items()}
@@ -78,18 +79,12 @@ def _lines(path: Path) -> list[Line]:
     """The lines that are not blank, with their numbers; one of commas alone is a worker without limits."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return list(_filled(file))
+            reader = csv.reader(file)
+            return [(reader.line_num, cells) for cells in reader if len(cells) > 1 or "".join(cells).strip()]
     except OSError as error:
         raise InputError(f"profiles={str(path)!r}: cannot be read ({error.strerror}); {NEXT_STEP}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"profiles={str(path)!r}: is no CSV text ({error}); {NEXT_STEP}") from None
-
-
-def _filled(file: Any) -> Iterator[Line]:
-    reader = csv.reader(file)
-    for cells in reader:
-        if len(cells) > 1 or "".join(cells).strip():
-            yield reader.line_num, cells
 
 
 def _check_header(path: Path, number: int, header: list[str]) -> None:
@@ -112,10 +107,6 @@ def _count(where: str, text: str, most: int) -> int:
 
 
 def _number(where: str, name: str, text: str) -> float:
-    try:
-        value = float("nan") if "_" in text else float(text)  # 1_5 would be 15, which nobody who typed it meant
-    except ValueError:
-        value = float("nan")
-    if not value > 0:
+    if not (is_number(text) and float(text) > 0):
         raise InputError(f"{where}: {name}={text!r}: must be a number above 0; leave the cell empty for no limit")
-    return value
+    return float(text)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import inf
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -85,22 +85,20 @@ def gradient_passes(share: Any, *, pruned: bool) -> Any:
     return share if pruned else (1 + share) / 2
 
 
-def load_of(kept: Any, *, rows: Any, shard_bytes: Any, n_features: int, n_regions: int, pruned: bool = False) -> Load:
-    """What it takes to train `kept` of `n_features` coordinates; numbers or arrays of shape (N,)."""
+def load_of(
+    kept: Any, *, rows: Any, shard_bytes: Any, n_coefficients: int, n_regions: int, pruned: bool = False
+) -> Load:
+    """What it takes to train `kept` of `n_coefficients` coordinates; numbers or arrays of shape (N,)."""
     mask_bytes = -(-n_regions // 8)
-    share = kept / n_features
+    share = kept / n_coefficients
     return Load(
         work_rows=rows * gradient_passes(share, pruned=pruned),
-        bytes_down=8 * n_features + mask_bytes,
+        bytes_down=8 * n_coefficients + mask_bytes,
         bytes_up=8 * kept + 8 + mask_bytes,
-        memory=shard_bytes * share + 16 * kept if pruned else shard_bytes + 8 * (n_features + kept),
+        memory=shard_bytes * share + 16 * kept if pruned else shard_bytes + 8 * (n_coefficients + kept),
     )
 
 
-@overload
-def seconds(profile: Profile, *, work_rows: float, bytes_down: float, bytes_up: float) -> float: ...
-@overload
-def seconds(profile: Fleet, *, work_rows: Any, bytes_down: Any, bytes_up: Any) -> FloatArray: ...
 def seconds(profile: Profile | Fleet, *, work_rows: Any, bytes_down: Any, bytes_up: Any) -> Any:
     """How long a round takes on a machine: receive, compute, send, one after the other."""
     return bytes_down / profile.downlink + work_rows / profile.rows_per_second + bytes_up / profile.uplink

@@ -8,17 +8,16 @@ region may be left out by all workers in a round, and then keeps its gradient fr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 
 from danl.checks import check_share
 from danl.objective.regions import BoolArray, Regions
-from danl.policies.base import FloatArray, Promise, Setting
+from danl.policies.base import FloatArray, Promise, Setting, WorkerPolicy
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(WorkerPolicy):
     """Each worker trains each region with chance `keep`, independently.
 
     Parameters
@@ -28,13 +27,9 @@ class Random:
     """
 
     keep: float
-    side: ClassVar[Literal["worker"]] = "worker"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keep", check_share("keep", self.keep, "try keep=0.5"))
-
-    def check(self, setting: Setting) -> None:
-        """Coin flips are possible everywhere."""
 
     def promise(self, setting: Setting) -> Promise:
         """Nothing, unless all coins fall the same way."""

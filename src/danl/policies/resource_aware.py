@@ -11,19 +11,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
 
 import numpy as np
 
 from danl.checks import check_number
 from danl.errors import bad_argument
 from danl.objective.regions import BoolArray, IntArray
-from danl.policies.base import FloatArray, Promise, Round, Setting
+from danl.policies.base import FloatArray, PlannedPolicy, Promise, Round, Setting
 from danl.policies.profiles import Fleet, Profile, load_of, seconds
 
 
 @dataclass(frozen=True)
-class ResourceAware:
+class ResourceAware(PlannedPolicy):
     """Each worker trains its stalest region, and then every further one that fits, the stalest first.
 
     Parameters
@@ -52,7 +51,6 @@ class ResourceAware:
 
     profiles: Sequence[Profile]
     deadline: float
-    side: ClassVar[Literal["server"]] = "server"
 
     def __post_init__(self) -> None:
         profiles = tuple(self.profiles)
@@ -70,12 +68,8 @@ class ResourceAware:
     def check(self, setting: Setting) -> None:
         """Refuse profiles for other workers, and a region that some worker cannot train even alone."""
         if len(self.profiles) != setting.n_workers:
-            raise bad_argument(
-                "len(profiles)",
-                len(self.profiles),
-                f"{setting.n_workers}, the number of workers",
-                "pass one profile per worker",
-            )
+            allowed = f"{setting.n_workers}, the number of workers"
+            raise bad_argument("len(profiles)", len(self.profiles), allowed, "pass one profile per worker")
         # The largest region costs every worker most; if it fits, each of the others does.
         region = int(np.argmax(setting.region_sizes))
         needed_seconds, needed_memory = self._needs(setting, int(setting.region_sizes[region]))
@@ -137,17 +131,12 @@ class ResourceAware:
             kept,
             rows=setting.rows,
             shard_bytes=setting.shard_bytes,
-            n_features=setting.n_features,
+            n_coefficients=setting.n_coefficients,
             n_regions=setting.n_regions,
             pruned=setting.pruned,
         )
-        took = seconds(
-            self._fleet,
-            work_rows=load.work_rows,
-            bytes_down=load.bytes_down,
-            bytes_up=load.bytes_up,
-        )
-        return took, load.memory
+        costs = {"work_rows": load.work_rows, "bytes_down": load.bytes_down, "bytes_up": load.bytes_up}
+        return seconds(self._fleet, **costs), load.memory
 
     def _fits(self, setting: Setting, kept: int | IntArray) -> BoolArray:
         needed_seconds, needed_memory = self._needs(setting, kept)

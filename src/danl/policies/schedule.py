@@ -7,19 +7,18 @@ tests build known cases from.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from danl.errors import bad_argument
 from danl.objective.regions import BoolArray
-from danl.policies.base import Promise, Round, Setting
-from danl.policies.measures import MaskRecord
+from danl.policies.base import PlannedPolicy, Promise, Round, Setting
+from danl.policies.masks import MaskRecord
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class Schedule:
+class Schedule(PlannedPolicy):
     """Round t uses ``masks[t - 1]``.
 
     Parameters
@@ -32,7 +31,6 @@ class Schedule:
 
     planned: BoolArray
     cycle: bool
-    side: ClassVar[Literal["server"]] = "server"
 
     def __init__(self, masks: ArrayLike, cycle: bool = False) -> None:
         planned = np.array(masks)

@@ -8,18 +8,18 @@ memory, since every untrained region is as old as it can be.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from danl.checks import check_choice, check_whole
 from danl.errors import bad_argument
 from danl.objective.regions import BoolArray
-from danl.policies.base import Promise, Round, Setting
+from danl.policies.base import PlannedPolicy, Promise, Round, Setting
 
 
 @dataclass(frozen=True)
-class Subset:
+class Subset(PlannedPolicy):
     """All workers train the same `regions_per_round` regions.
 
     Parameters
@@ -40,7 +40,6 @@ class Subset:
 
     regions_per_round: int
     order: Literal["cyclic", "random"] = "cyclic"
-    side: ClassVar[Literal["server"]] = "server"
 
     def __post_init__(self) -> None:
         count = check_whole("regions_per_round", self.regions_per_round, next_step="try regions_per_round=1")

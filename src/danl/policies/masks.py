@@ -1,18 +1,45 @@
-"""What the masks of a run amounted to: the paper's psi*, gamma and S*, measured as the rounds go by.
+"""Masks, checked and measured: what a policy returned, and what the masks of a run amount to.
 
-Policies promise; this measures. Both the certificate of a run and its report read these numbers, and
-resuming a run needs the staleness, so it is one small value that is carried from round to round and never
-changed in place.
+Policies promise; `MaskRecord` measures the paper's psi*, gamma and S* as the rounds go by. The certificate of a run and
+its report read these numbers, and resuming a run needs the staleness.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from danl.errors import InputError
 from danl.objective.regions import BoolArray, IntArray
+from danl.policies.base import Round
+
+
+def validated_masks(masks: object, *, policy: object, round: Round) -> BoolArray:
+    """Return the masks a planned policy made, checked to be N x Q booleans."""
+    expected = (round.setting.n_workers, round.setting.n_regions)
+    return _validated(masks, expected, lambda: f"{type(policy).__name__}.masks in round {round.number}")
+
+
+def validated_mask(mask: object, *, policy: object, worker: int, number: int, n_regions: int) -> BoolArray:
+    """Return the mask a worker policy made, checked to be Q booleans."""
+    return _validated(mask, (n_regions,), lambda: f"{type(policy).__name__}.mask for worker {worker} in round {number}")
+
+
+def _validated(masks: object, expected: tuple[int, ...], where: Callable[[], str]) -> BoolArray:
+    try:
+        array = np.asarray(masks)
+    except ValueError:  # numpy cannot make an array of rows of unequal length
+        returned = "rows of unequal length"
+    else:
+        # Only booleans: a list of region numbers such as [0, 2] must not pass for a mask of zeros and ones.
+        if array.dtype == np.bool_ and array.shape == expected:
+            return array
+        returned = f"{array.dtype} of shape {array.shape}"
+    raise InputError(
+        f"{where()} returned {returned}: must be booleans of shape {expected}; return one boolean per region"
+    )
 
 
 def coverage_counts(masks: BoolArray) -> IntArray:
