@@ -155,7 +155,7 @@ def test_masks_take_a_bit_each():
     masks = np.random.default_rng(0).random((100, 80)) < 0.5
     zeros = np.zeros(100, dtype=np.int64)
     trace.note(0, zeros.astype(np.int8), masks, zeros, zeros)
-    assert trace._kept[0].trained.nbytes == 1000
+    assert trace._rows[0].trained.nbytes == 1000
     np.testing.assert_array_equal(trace.trained[0], masks)
 
 
@@ -213,8 +213,8 @@ def test_every_damaged_byte_is_found_or_does_not_matter(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is torn, or no trace (EOFError)"),
-        (b"a,b\n1,2\n", "is torn, or no trace (ValueError)"),
+        (b"", "is torn, or no trace (BadZipFile)"),
+        (b"a,b\n1,2\n", "is torn, or no trace (BadZipFile)"),
         (b"PK\x03\x04 and then nothing", "is torn, or no trace (BadZipFile)"),
     ],
 )

@@ -12,7 +12,6 @@ because it grows with exchanges times workers: about 17 bytes and a bit a region
 
 from __future__ import annotations
 
-import zipfile
 from collections import deque
 from dataclasses import dataclass
 from itertools import islice
@@ -25,9 +24,11 @@ from danl.checks import check_whole
 from danl.errors import InputError, bad_argument
 from danl.objective.regions import IntArray
 from danl.protocol.messages import Array, Mask
+from danl.storage.arrays import UnreadableError, from_npz, to_npz
 from danl.storage.atomic import written_whole
 
 Int8Array = np.ndarray[Any, np.dtype[np.int8]]
+Bits = np.ndarray[Any, np.dtype[np.uint8]]
 
 NOT_ASKED, ANSWERED, SILENT = 0, 1, 2
 """What `asked` says of a worker: not asked, asked and answered, asked and did not answer."""
@@ -46,12 +47,12 @@ TYPES = {
 
 
 @dataclass(frozen=True)
-class Kept:
+class TraceRow:
     """One exchange, as it is kept: the mask as bits, seconds None where there are no profiles."""
 
     exchange: int
     asked: Int8Array
-    trained: np.ndarray[Any, np.dtype[np.uint8]]
+    trained: Bits
     bytes_up: IntArray
     bytes_down: IntArray
     simulated_seconds: Array | None
@@ -70,7 +71,7 @@ class Trace:
     Attributes
     ----------
     exchanges : int array, (T,)
-        Their numbers in the history; a run that was taken up again begins with the one it went on from, unless the
+        Their numbers in the history; a run that was resumed begins with the one it went on from, unless the
         trace of its first part was put before (`go_on_from`).
     asked : int8 array, (T, N)
         0: not asked, 1: asked and answered, 2: asked and did not answer.
@@ -80,18 +81,20 @@ class Trace:
         What each sent and was sent; over the workers they sum to the row's bytes.
     simulated_seconds : float array, (T, N)
         What it took each by its profile; nan where it did not answer, and everywhere without profiles.
+    n_workers, n_regions : int
+        N and Q.
 
     """
 
     def __init__(self, newest: int | None = None) -> None:
         if newest is not None:
             newest = check_whole("newest", newest, next_step="leave it out to keep all exchanges")
-        self._kept: deque[Kept] = deque(maxlen=newest)
-        self._n_workers = self._n_regions = 0
+        self._rows: deque[TraceRow] = deque(maxlen=newest)
+        self.n_workers = self.n_regions = 0
 
     def begin(self, n_workers: int, n_regions: int) -> None:
         """Say how many workers and regions the run has; a trace is of one run."""
-        self._n_workers, self._n_regions = n_workers, n_regions
+        self.n_workers, self.n_regions = n_workers, n_regions
 
     def note(
         self,
@@ -103,58 +106,42 @@ class Trace:
         simulated_seconds: Array | None = None,
     ) -> None:
         """Keep one exchange: `asked` and what it cost by worker, (N,), and the pairs that were `trained`, (N, Q)."""
-        self._kept.append(Kept(exchange, asked, np.packbits(trained), bytes_up, bytes_down, simulated_seconds))
+        self._rows.append(TraceRow(exchange, asked, np.packbits(trained), bytes_up, bytes_down, simulated_seconds))
 
     def __len__(self) -> int:
-        return len(self._kept)
-
-    @property
-    def n_workers(self) -> int:
-        return self._n_workers
-
-    @property
-    def n_regions(self) -> int:
-        return self._n_regions
+        return len(self._rows)
 
     @property
     def exchanges(self) -> IntArray:
-        return np.array([kept.exchange for kept in self._kept], dtype=np.int64)
+        return np.array([row.exchange for row in self._rows], dtype=np.int64)
 
     @property
     def asked(self) -> Int8Array:
-        return self._by_worker("asked").astype(np.int8)
+        return self._matrix("asked", np.int8)
 
     @property
     def trained(self) -> Mask:
-        count = self._n_workers * self._n_regions
-        flat = np.unpackbits(self._packed(), axis=1, count=count).astype(bool)
-        return flat.reshape(len(self), self._n_workers, self._n_regions)
+        return self._unpacked(self._packed())
 
     @property
     def bytes_up(self) -> IntArray:
-        return self._by_worker("bytes_up")
+        return self._matrix("bytes_up", np.int64)
 
     @property
     def bytes_down(self) -> IntArray:
-        return self._by_worker("bytes_down")
+        return self._matrix("bytes_down", np.int64)
 
     @property
     def simulated_seconds(self) -> Array:
-        seconds = np.full((len(self), self._n_workers), np.nan)
-        for row, kept in zip(seconds, self._kept, strict=True):
-            if kept.simulated_seconds is not None:
-                row[:] = kept.simulated_seconds
-        return seconds
+        return self._matrix("simulated_seconds", np.float64, otherwise=np.nan)
 
     def trained_in(self, index: int) -> Mask:
         """The regions each worker trained in one of the recorded exchanges, (N, Q): `trained[index]` alone."""
-        count = self._n_workers * self._n_regions
-        flat = np.unpackbits(self._kept[index].trained, count=count).astype(bool)
-        return flat.reshape(self._n_workers, self._n_regions)
+        return self._unpacked(self._rows[index].trained)
 
     def asked_in(self, index: int) -> Int8Array:
         """Who was asked and answered in one of the recorded exchanges, (N,): `asked[index]` alone."""
-        return self._kept[index].asked
+        return self._rows[index].asked
 
     def first(self, count: int) -> Trace:
         """The first so many exchanges as a trace of their own; while a run fills this one, another thread may ask."""
@@ -163,14 +150,14 @@ class Trace:
     def part(self, first: int, end: int) -> Trace:
         """The recorded exchanges from the `first`-th up to the `end`-th, as `first` gives them."""
         trace = Trace()
-        trace.begin(self._n_workers, self._n_regions)
-        trace._kept.extend(islice(self._kept.copy(), first, end))  # the copy is one step, between two exchanges
+        trace.begin(self.n_workers, self.n_regions)
+        trace._rows.extend(islice(self._rows.copy(), first, end))  # the copy is one step, between two exchanges
         return trace
 
     def go_on_from(self, earlier: Trace, exchange: int) -> None:
         """Put what an earlier trace knows of the exchanges before `exchange` in front of this one.
 
-        For a run that was taken up again after so many exchanges: with the trace of its first part the whole is one.
+        For a run that was resumed after so many exchanges: with the trace of its first part the whole is one.
         What the earlier one has from `exchange` on is left out, as the run does it again.
 
         Parameters
@@ -181,107 +168,89 @@ class Trace:
             The number of the first exchange of this trace, or of the one that would come first.
 
         """
-        if (earlier.n_workers, earlier.n_regions) != (self._n_workers, self._n_regions):
+        if (earlier.n_workers, earlier.n_regions) != (self.n_workers, self.n_regions):
             raise InputError(
-                f"earlier={earlier!r}: must have {self._n_workers} workers and {self._n_regions} regions, as this one"
+                f"earlier={earlier!r}: must have {self.n_workers} workers and {self.n_regions} regions, as this one"
             )
-        before = [kept for kept in earlier._kept if kept.exchange < exchange]
-        numbers = [kept.exchange for kept in (*before, *self._kept)]
+        before = [row for row in earlier._rows if row.exchange < exchange]
+        numbers = [row.exchange for row in (*before, *self._rows)]
         if not before or before[-1].exchange != exchange - 1 or numbers != list(range(numbers[0], numbers[-1] + 1)):
             raise InputError(
                 f"earlier={earlier!r}: must have the exchanges up to {exchange - 1} without a gap, "
                 f"and this one those from {exchange} on"
             )
-        self._kept = deque([*before, *self._kept], maxlen=self._kept.maxlen)
+        self._rows = deque([*before, *self._rows], maxlen=self._rows.maxlen)
 
     def save(self, path: str | Path) -> None:
         """Write an npz without pickled objects, whole or not at all."""
-        arrays: dict[str, Any] = {
-            "exchanges": self.exchanges,
-            "asked": self.asked,
-            "trained": self._packed(),
-            "bytes_up": self.bytes_up,
-            "bytes_down": self.bytes_down,
-            "simulated_seconds": self.simulated_seconds,
-        }
-        shape = np.array([len(self), self._n_workers, self._n_regions])
-        with written_whole(path) as partial, partial.open("wb") as file:
-            np.savez(file, format=np.array(MAGIC), version=np.array(VERSION), shape=shape, **arrays)
+        arrays = {name: self._packed() if name == "trained" else getattr(self, name) for name in TYPES}
+        shape = np.array([len(self), self.n_workers, self.n_regions])
+        with written_whole(path) as partial:
+            partial.write_bytes(to_npz({"format": MAGIC, "version": VERSION, "shape": shape, **arrays}))
 
     @classmethod
     def read(cls, path: str | Path) -> Trace:
         """Read what `save` wrote."""
         if not isinstance(path, str | Path):
             raise bad_argument("path", path, "the path of a file", NEXT_STEP)
-        path = Path(path)
         try:
-            with path.open("rb") as whole, np.load(whole, allow_pickle=False) as file:
-                stored = _stored(file)
+            stored = _checked(from_npz(Path(path).read_bytes(), "trace"))
         except OSError as error:
             why = error.strerror or str(error) or type(error).__name__
             raise InputError(f"{path}: cannot be read ({why}); {NEXT_STEP}") from None
-        except Unreadable as error:
-            raise InputError(f"{path}: {error}; {NEXT_STEP}") from None
-        except Exception as error:  # whatever a torn or foreign file makes numpy and zipfile raise
-            raise InputError(f"{path}: is torn, or no trace ({type(error).__name__}); {NEXT_STEP}") from None
-        return cls._of(stored)
-
-    @classmethod
-    def _of(cls, stored: dict[str, Any]) -> Trace:
+        except UnreadableError as error:
+            raise InputError(f"{path}: is {error}; {NEXT_STEP}") from None
         trace = cls()
-        trace._n_workers, trace._n_regions = (int(size) for size in stored["shape"][1:])
-        columns = (stored[name] for name in TYPES)
-        trace._kept.extend(Kept(int(exchange), *rest) for exchange, *rest in zip(*columns, strict=True))
+        trace.begin(*(int(size) for size in stored["shape"][1:]))
+        columns = zip(*(stored[name] for name in TYPES), strict=True)
+        trace._rows.extend(TraceRow(int(exchange), *rest) for exchange, *rest in columns)
         return trace
 
-    def _by_worker(self, name: str) -> IntArray:
-        values = np.empty((len(self), self._n_workers), dtype=np.int64)
-        for row, kept in zip(values, self._kept, strict=True):
-            row[:] = getattr(kept, name)
+    def _matrix(self, name: str, dtype: Any, otherwise: float = 0.0) -> np.ndarray[Any, Any]:
+        """What every exchange has of every worker, (T, N); `otherwise` where an exchange has nothing."""
+        values = np.full((len(self), self.n_workers), otherwise, dtype=dtype)
+        for row, kept in zip(values, self._rows, strict=True):
+            value = getattr(kept, name)
+            if value is not None:
+                row[:] = value
         return values
 
-    def _packed(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        width = -(-self._n_workers * self._n_regions // 8)
-        packed = np.empty((len(self), width), dtype=np.uint8)
-        for row, kept in zip(packed, self._kept, strict=True):
+    def _packed(self) -> Bits:
+        """The masks of all exchanges with a bit for each pair."""
+        packed = np.empty((len(self), _n_bytes(self.n_workers, self.n_regions)), dtype=np.uint8)
+        for row, kept in zip(packed, self._rows, strict=True):
             row[:] = kept.trained
         return packed
 
+    def _unpacked(self, packed: Bits) -> Mask:
+        """The masks of such bits, (..., N, Q)."""
+        flat = np.unpackbits(packed, axis=-1, count=self.n_workers * self.n_regions).astype(bool)
+        return flat.reshape(*packed.shape[:-1], self.n_workers, self.n_regions)
+
     def __repr__(self) -> str:
-        return f"Trace({len(self)} exchanges, {self._n_workers} workers, {self._n_regions} regions)"
+        return f"Trace({len(self)} exchanges, {self.n_workers} workers, {self.n_regions} regions)"
 
 
-class Unreadable(Exception):  # noqa: N818
-    """A file that is no whole trace; says why."""
+def _n_bytes(n_workers: int, n_regions: int) -> int:
+    """Bytes of one exchange's mask."""
+    return -(-n_workers * n_regions // 8)
 
 
-def _stored(file: Any) -> dict[str, Any]:
+def _checked(stored: dict[str, Any]) -> dict[str, Any]:
     """The arrays of a file, each of the type and the shape it must have."""
-    archive = getattr(file, "zip", None)
-    if archive is None or not {"format", "version", "shape"} <= set(file.files):
-        raise Unreadable("is no trace")
-    _check_sizes(archive)
-    if str(file["format"]) != MAGIC:
-        raise Unreadable("is no trace")
-    if int(file["version"]) != VERSION:
-        raise Unreadable(f"is of another version (format {int(file['version'])}, this is {VERSION})")
-    stored = {name: file[name] for name in ("shape", *TYPES)}
-    exchanges, workers, regions = (int(size) for size in stored["shape"])
-    bits = -(-workers * regions // 8)
-    for name, kind in TYPES.items():
-        expected = {"exchanges": (exchanges,), "trained": (exchanges, bits)}.get(name, (exchanges, workers))
-        if stored[name].dtype.str != kind or stored[name].shape != expected:
-            raise Unreadable(f"its {name} has shape {stored[name].shape} of {stored[name].dtype}, not {expected}")
+    try:
+        if str(stored["format"]) != MAGIC:
+            raise UnreadableError("no trace")
+        if int(stored["version"]) != VERSION:
+            raise UnreadableError(f"of another version (format {int(stored['version'])}, this is {VERSION})")
+        exchanges, workers, regions = (int(size) for size in stored["shape"])
+        for name, kind in TYPES.items():
+            array, columns = stored[name], _n_bytes(workers, regions) if name == "trained" else workers
+            expected = (exchanges,) if name == "exchanges" else (exchanges, columns)
+            if array.dtype.str != kind or array.shape != expected:
+                raise UnreadableError(f"torn: its {name} has shape {array.shape} of {array.dtype}, not {expected}")
+    except UnreadableError:
+        raise
+    except (KeyError, TypeError, ValueError):
+        raise UnreadableError("no trace") from None
     return stored
-
-
-def _check_sizes(archive: zipfile.ZipFile) -> None:
-    """Refuse arrays that claim more than there is of them, before room is made for any."""
-    for entry in archive.infolist():
-        if entry.compress_type != zipfile.ZIP_STORED:
-            raise Unreadable("is packed, which no trace is")
-        with archive.open(entry) as stream:
-            np.lib.format.read_magic(stream)
-            shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-        if int(np.prod(shape, dtype=object)) * dtype.itemsize > entry.file_size:
-            raise Unreadable("is torn: an array claims to be longer than it is")
