@@ -23,8 +23,10 @@ from danl.objective.regions import Regions
 from danl.protocol.messages import CurvatureTask, GradientTask, HessianTask, LossTask
 from danl.protocol.validation import ReplyRules
 from danl.protocol.wire import WireError, decode, encode, most_bytes
-from danl.run.checkpoint import UnreadableError, line_of, packed, rows_and_failures, unpacked
+from danl.run.checkpoint import rows_from_lines, rows_to_line
 from danl.storage.appended import Appended, LostError
+from danl.storage.arrays import UnreadableError
+from danl.storage.serialize import pack, unpack
 from danl.worker.worker import Worker
 from tests.problems import random_shards
 from tests.protocol.validated import validated
@@ -113,11 +115,12 @@ def fuzz_checkpoints(count: int, seed: int = 0) -> dict[str, int]:
     """Mutated checkpoint files."""
     rng, told = np.random.default_rng(seed), {"refused": 0, "whole": 0}
     state = {"w": np.arange(20.0), "n": 3, "t": (1.5, None, "word"), "m": {2: np.eye(3)}}
-    good = packed(state, "mark")
-    expected = repr(unpacked(good, "mark"))
+    kind = {"magic": "danl-checkpoint", "version": 3, "fingerprint": "mark"}
+    good = pack(state, **kind)
+    expected = repr(unpack(good, **kind))
     for _ in range(count):
         try:
-            got = unpacked(mutated(good, rng), "mark")
+            got = unpack(mutated(good, rng), **kind)
         except UnreadableError:
             told["refused"] += 1
             continue
@@ -132,17 +135,17 @@ def fuzz_rows(count: int, seed: int = 0) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         log = Appended(Path(folder) / "rows")
         result = danl.solve(Problem(random_shards(), alpha=0.1), engine="local:dropout=0.3", max_rounds=1)
-        log.append(line_of(list(result.history), result.failures))
+        log.append(rows_to_line(list(result.history), result.failures))
         good, mark = log.path.read_bytes(), log.mark
-        log.append(line_of([], result.failures))
+        log.append(rows_to_line([], result.failures))
         whole = log.path.read_bytes()
         for _ in range(count):
             data = mutated(whole, rng)
             with suppress(UnreadableError):
-                rows_and_failures(data)
+                rows_from_lines(data)
             log.path.write_bytes(data)
             try:
-                got = Appended.taken_up(log.path, mark)[1]
+                got = Appended.reopen(log.path, mark)[1]
             except LostError:
                 told["refused"] += 1
                 continue

@@ -13,11 +13,11 @@ def iterates(problem, method, *, w0=None, **arguments):
     models = []
 
     class Watched(loop.Loop):
-        def _record(self, exchange, replies, w, elapsed):
+        def _record(self, state, exchange, replies, w, elapsed):
             if not models:
-                models.append(self.w)
+                models.append(state.w)
             models.append(w)
-            return super()._record(exchange, replies, w, elapsed)
+            return super()._record(state, exchange, replies, w, elapsed)
 
     original, loop.Loop = loop.Loop, Watched
     try:

@@ -76,7 +76,7 @@ def too_short(folder):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (damaged, "workers.npz: is torn, or no trace (ValueError); give the workers.npz of a run"),
+        (damaged, "workers.npz: is torn, or no trace (BadZipFile); give the workers.npz of a run"),
         (of_another_run, "workers.npz is of another run"),
         (of_other_workers, "workers.npz is of another run"),
         (too_short, "workers.npz ends before the checkpoint"),

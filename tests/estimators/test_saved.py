@@ -268,15 +268,16 @@ def test_numbers_that_were_changed_are_noticed(saved):
 
 
 def test_a_file_of_another_version_says_so(saved):
-    from danl.estimators.saved import MAGIC
-    from danl.run.checkpoint import packed, unpacked
+    from danl.estimators.saved import MAGIC, VERSION
+    from danl.storage.serialize import pack, unpack
 
-    carried = unpacked(saved.read_bytes(), "", MAGIC)
+    kind = {"magic": MAGIC, "version": VERSION}
+    values = unpack(saved.read_bytes(), **kind)
     for wrong in ({"parameters": {"unheard_of": 1}}, {"coef": None, "inference": {"w": 1}}):
-        saved.write_bytes(packed(carried | wrong | {"danl": "9.9"}, "", MAGIC))
+        saved.write_bytes(pack(values | wrong | {"danl": "9.9"}, **kind))
         assert refused(saved).startswith(f"written by danl 9.9, this is {danl.__version__}, and they differ (TypeError")
-    del carried["w"]
-    saved.write_bytes(packed(carried, "", MAGIC))
+    del values["w"]
+    saved.write_bytes(pack(values, **kind))
     assert "KeyError: 'w'" in refused(saved)
 
 

@@ -21,19 +21,12 @@ from danl.engines import Local
 from danl.errors import DanlWarning, InputError
 from danl.methods import PRESETS
 from danl.protocol.messages import Failure
-from danl.run.checkpoint import (
-    VERSIONS,
-    Checkpoints,
-    UnreadableError,
-    columns_of,
-    history_of,
-    line_of,
-    packed,
-    rows_and_failures,
-    unpacked,
-)
+from danl.run import checkpoint
+from danl.run.checkpoint import Checkpoints, rows_from_lines, rows_to_line
 from danl.server.memory import Memory
 from danl.storage.appended import Appended
+from danl.storage.arrays import UnreadableError
+from danl.storage.serialize import pack, unpack
 from tests.problems import random_problem
 
 pytestmark = pytest.mark.slow
@@ -208,11 +201,11 @@ def test_an_empty_folder_says_so(tmp_path):
 
 def test_histories_keep_every_digit():
     history = danl.solve(random_problem(), **SETTINGS).history
-    again = history_of(columns_of(history))
+    again = danl.History.from_columns(history.to_columns())
     assert [repr(row) for row in again] == [repr(row) for row in history]
     failures = [Failure(2, "timeout", 'after 3 s, "\n\N{SNOWMAN}"')]
-    lines = line_of(list(history)[:3], []) + line_of([], failures) + line_of(list(history)[3:], failures)
-    logged, failed = rows_and_failures(lines)
+    lines = rows_to_line(list(history)[:3], []) + rows_to_line([], failures) + rows_to_line(list(history)[3:], failures)
+    logged, failed = rows_from_lines(lines)
     assert [repr(row) for row in logged] == [repr(row) for row in history]
     assert failed == [*failures, *failures]
 
@@ -274,14 +267,14 @@ def test_going_on_into_another_folder(tmp_path):
 
 
 def test_a_checkpoint_of_an_older_format_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setitem(VERSIONS, "danl-checkpoint", 1)
+    monkeypatch.setattr(checkpoint, "VERSION", 1)
     danl.solve(random_problem(), checkpoint=tmp_path, **(SETTINGS | {"max_rounds": 0}))
     monkeypatch.undo()
     with pytest.raises(InputError) as error:
         danl.solve(random_problem(), resume=tmp_path, **SETTINGS)
     assert str(error.value) == (
         f"resume={str(tmp_path)!r}: holds no checkpoint of this run (checkpoint-00000001.npz: written by another "
-        "version of danl (format 1, this is 2)); go on with the danl that wrote them, or begin anew in another folder"
+        "version of danl (format 1, this is 3)); go on with the danl that wrote them, or begin anew in another folder"
     )
 
 
@@ -365,15 +358,15 @@ def test_what_grows_is_not_copied(tmp_path):
     seen = []
 
     class Saver:
-        def save(self, carried, *, last):
-            seen.append((carried["history"], carried["failures"], carried["rows"], carried["failed_replies"]))
+        def save(self, state, history, failures, *, last):
+            seen.append((history, failures, state.exchanges, state.n_failures))
 
     from danl.run import loop, solver
 
-    inner = loop.go_through
+    inner = loop.run_loop
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            solver, "go_through", lambda run, engine, callback, saver, carried: inner(run, engine, None, Saver())
+            solver, "run_loop", lambda run, engine, callback, saver, resumed: inner(run, engine, None, Saver())
         )
         result = danl.solve(random_problem(), engine="local:dropout=0.4,seed=5", **SETTINGS)
     assert [count for _, _, count, _ in seen] == list(range(1, len(result.history) + 1))
@@ -540,10 +533,10 @@ from tests.problems import random_problem
 folder, exchange, moment, log_share = {folder!r}, {exchange}, {moment}, {log_share}
 if moment is not None:
     # Die inside the write of that exchange's checkpoint, after a share of its bytes.
-    real = checkpoint.packed
+    real = checkpoint.pack
     calls = [0]
-    def torn(carried, fingerprint):
-        data = real(carried, fingerprint)
+    def torn(values, **options):
+        data = real(values, **options)
         calls[0] += 1
         if calls[0] == exchange + 1:
             path = checkpoint.Checkpoints(folder).path(exchange + 1)
@@ -554,7 +547,7 @@ if moment is not None:
                 file.flush()
             os.kill(os.getpid(), signal.SIGKILL)
         return data
-    checkpoint.packed = torn
+    checkpoint.pack = torn
 if log_share is not None:
     # Die inside the append to the rows, after a share of its bytes.
     from danl.storage.appended import Appended
@@ -622,25 +615,31 @@ def test_killed_while_rows_are_added(tmp_path):
         again = danl.solve(random_problem(), resume=folder, **SETTINGS)
         assert again.w.tobytes() == whole.w.tobytes()
         assert rows(again) == rows(whole)
-        history, _ = rows_and_failures(Checkpoints(folder).log.read_bytes())
+        history, _ = rows_from_lines(Checkpoints(folder).log.read_bytes())
         assert [row.exchange for row in history] == list(range(len(whole.history)))
 
 
 # Files nobody wrote.
 
+KIND = {"magic": "danl-checkpoint", "version": 3}
+
 
 @pytest.fixture(scope="module")
 def good():
     state = {"w": np.arange(3.0), "n": 2, "x": float("nan"), "t": (1, "a", None), "m": {3: np.ones((2, 2))}}
-    return packed(state, "mark")
+    return pack(state, fingerprint="mark", **KIND)
+
+
+def read(data, fingerprint="mark"):
+    return unpack(data, fingerprint=fingerprint, **KIND)
 
 
 def test_what_was_packed_is_unpacked(good):
-    got = unpacked(good, "mark")
+    got = read(good)
     assert (got["n"], got["t"], np.isnan(got["x"])) == (2, (1, "a", None), True)
     np.testing.assert_array_equal(got["m"][3], np.ones((2, 2)))
     with pytest.raises(UnreadableError, match="of another run"):
-        unpacked(good, "other")
+        read(good, "other")
 
 
 @pytest.mark.slow
@@ -652,10 +651,10 @@ def test_changed_bytes_are_refused(good, data):
         changed[data.draw(st.integers(0, len(good) - 1))] ^= data.draw(st.integers(1, 255))
     cut = data.draw(st.one_of(st.none(), st.integers(0, len(good))))
     try:
-        got = unpacked(bytes(changed[:cut]), "mark")
+        got = read(bytes(changed[:cut]))
     except UnreadableError:
         return
-    again = unpacked(good, "mark")  # a byte of the archive that says nothing, a date for example
+    again = read(good)  # a byte of the archive that says nothing, a date for example
     assert repr(got) == repr(again)
 
 
@@ -664,7 +663,7 @@ def test_changed_bytes_are_refused(good, data):
 @given(st.binary(max_size=400))
 def test_random_bytes_are_refused(data):
     with pytest.raises(UnreadableError):
-        unpacked(data, "mark")
+        read(data)
 
 
 class Trap:
@@ -690,7 +689,7 @@ def test_a_planted_pickle_is_never_loaded(good, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     objects = np.empty(1, dtype=object)
     objects[0] = Trap()
-    head = np.frombuffer(json.dumps({"magic": "danl-checkpoint", "version": 2, "digest": ""}).encode(), dtype=np.uint8)
+    head = np.frombuffer(json.dumps({"magic": "danl-checkpoint", "version": 3, "digest": ""}).encode(), dtype=np.uint8)
     planted = [
         pickle.dumps(Trap()),
         npy(objects, allow_pickle=True),
@@ -700,7 +699,7 @@ def test_a_planted_pickle_is_never_loaded(good, tmp_path, monkeypatch):
     ]
     for data in planted:
         with pytest.raises(UnreadableError):
-            unpacked(data, "mark")
+            read(data)
     assert not Path("trapped").exists()
 
 
@@ -708,4 +707,4 @@ def test_an_array_that_claims_to_be_huge_takes_no_memory():
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (2**40,)})
     with pytest.raises(UnreadableError, match="claims to be longer than it is"):
-        unpacked(archive(head=header.getvalue()), "mark")
+        read(archive(head=header.getvalue()))

@@ -15,12 +15,12 @@ def test_a_mark_gives_back_so_much_and_cuts_off_the_rest(tmp_path):
     log.append(b"two ")
     with path.open("ab") as file:
         file.write(b"tor")
-    again, data = Appended.taken_up(path, mark)
+    again, data = Appended.reopen(path, mark)
     assert (data, again.mark) == (b"one ", mark)
     assert path.read_bytes() == b"one two tor"  # nothing is cut off before there is something to add
     again.append(b"three ")
     assert path.read_bytes() == b"one three "
-    assert Appended.taken_up(path, again.mark)[1] == b"one three "
+    assert Appended.reopen(path, again.mark)[1] == b"one three "
 
 
 def test_what_a_failed_append_left_is_cut_off(tmp_path):
@@ -59,7 +59,7 @@ def test_any_change_before_the_mark_is_noticed_and_none_after_it(tmp_path_factor
     cut = draw.draw(st.integers(0, len(whole)))
     path.write_bytes(whole[:cut])
     if bytes(whole[:cut])[: len(data)] == data:
-        assert Appended.taken_up(path, log.mark)[1] == data
+        assert Appended.reopen(path, log.mark)[1] == data
     else:
         with pytest.raises(LostError, match="torn or changed"):
-            Appended.taken_up(path, log.mark)
+            Appended.reopen(path, log.mark)

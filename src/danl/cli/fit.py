@@ -30,7 +30,7 @@ from danl.cli.resumed import Earlier, FirstPart, nothing_left
 from danl.cli.serve import Served
 from danl.errors import InputError
 from danl.run.checkpoint import Checkpoints
-from danl.run.resume import held, make_checkpoints
+from danl.run.resume import locked_checkpoints, make_checkpoints
 from danl.run.solver import DEFAULT_METHOD
 from danl.run.trace import Trace
 
@@ -98,7 +98,7 @@ def fit(
             return EXIT[result.status] if whole else NOT_WRITTEN
         folder = checkpoint or resume
         checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
-        with held(make_checkpoints(checkpoints, resume), resume):
+        with locked_checkpoints(make_checkpoints(checkpoints, resume), resume):
             pass  # the run will have it; whether it can is known now
         job = options.job(method)
         connect(loggers, screen)

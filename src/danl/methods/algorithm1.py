@@ -32,11 +32,13 @@ from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss_size
 from danl.server.curvature import Curvature, project
 from danl.server.memory import Memory
+from danl.storage.serialize import storable
 
 if TYPE_CHECKING:
     from danl.methods.danl import DANL
 
 
+@storable
 @dataclass(frozen=True)
 class Algorithm1State:
     """w, and what the server keeps from round to round; curvature and memory are None before Phase I."""

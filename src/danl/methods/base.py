@@ -20,6 +20,7 @@ from danl.objective.regions import IntArray, Regions
 from danl.policies.base import PlannedPolicy, Setting, WorkerPolicy
 from danl.protocol.messages import Array, Exchange, Mask, Task
 from danl.protocol.replies import Replies
+from danl.storage.serialize import storable
 
 Status = Literal["converged", "max_rounds", "diverged", "quorum_lost", "interrupted", "stopped"]
 
@@ -100,6 +101,7 @@ class Turn:
     staleness: IntArray  # (N, Q): for how many rounds each (worker, region) has gone untrained
 
 
+@storable
 @dataclass(frozen=True)
 class Info:
     """What an exchange showed, for the record and for the stopping rule.

@@ -27,8 +27,10 @@ from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss_size
 from danl.server.curvature import Curvature, project
 from danl.server.partial_curvature import Diagonal
+from danl.storage.serialize import storable
 
 
+@storable
 @dataclass(frozen=True)
 class DescentState:
     """w and the metric, None before the first exchange: a Curvature, or for gradient descent a Diagonal."""

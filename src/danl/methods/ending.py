@@ -26,6 +26,7 @@ from danl.methods.armijo import ROUNDING
 from danl.methods.base import Setup, Status
 from danl.protocol.messages import Array
 from danl.server.partial_curvature import Curved, Diagonal
+from danl.storage.serialize import storable
 
 TINY = float(np.finfo(float).tiny)
 VANISHED = 1e-4
@@ -52,6 +53,7 @@ FLAT = (
 )
 
 
+@storable
 @dataclass(frozen=True)
 class Remark:
     """What the end of a run says of its model; `{names}` in it stands for the names of some coefficients."""
@@ -92,6 +94,7 @@ def relative(squared: float, size: float) -> float:
     return math.sqrt(max(squared, 0.0) / max(size, TINY)) if not math.isnan(squared) else math.nan
 
 
+@storable
 @dataclass(frozen=True)
 class Origin:
     """The curvature and the objective's size at the start, where some coefficients have no penalty.

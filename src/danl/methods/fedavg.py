@@ -20,8 +20,10 @@ from danl.protocol.messages import Array, Exchange, LocalStepsTask
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_loss_size, mean_value
 from danl.server.partial_curvature import Diagonal
+from danl.storage.serialize import storable
 
 
+@storable
 @dataclass(frozen=True)
 class FedAvgState:
     """w, how many averages it has seen, and the learning rate once it is known."""

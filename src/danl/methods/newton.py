@@ -22,8 +22,10 @@ from danl.protocol.messages import Array, Exchange, HessianTask, LossTask
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss
 from danl.server.curvature import project
+from danl.storage.serialize import storable
 
 
+@storable
 @dataclass(frozen=True)
 class NewtonState:
     """The accepted model and, while a step is tried, the direction and length of it."""

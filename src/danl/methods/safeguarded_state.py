@@ -17,10 +17,12 @@ from danl.server.aggregation import losses_by_worker
 from danl.server.memory import Memory
 from danl.server.partial_curvature import Curved
 from danl.server.quasi_newton import Secant
+from danl.storage.serialize import storable
 
 Ask = Literal["hessian", "gradient", "full", "loss"]
 
 
+@storable
 @dataclass(frozen=True)
 class Gathered:
     """Answers to a question that needs everyone, collected over as many exchanges as it takes."""
@@ -45,6 +47,7 @@ class Gathered:
         return Gathered(answered, losses, gradients, packed)
 
 
+@storable
 @dataclass(frozen=True)
 class Known:
     """What the server has learnt once Phase I is over."""
@@ -58,6 +61,7 @@ class Known:
     origin: Origin | None = None  # where some coefficients have no penalty: to see those that have no end
 
 
+@storable
 @dataclass(frozen=True)
 class Step:
     """A step that is being tried from the base: trial = base + length * direction."""
@@ -78,6 +82,7 @@ class Step:
         return self.decrement if np.isinf(self.hidden) else self.decrement + self.hidden / 2
 
 
+@storable
 @dataclass(frozen=True)
 class Noise:
     """How a run with mini-batches stands towards the noise of its gradients."""
@@ -88,6 +93,7 @@ class Noise:
     at_floor: bool = False  # new curvature does not help any more
 
 
+@storable
 @dataclass(frozen=True)
 class Seen:
     """Everyone's whole gradient at a model, and what everyone counted in it."""
@@ -97,6 +103,7 @@ class Seen:
     weights: Array
 
 
+@storable
 @dataclass(frozen=True)
 class Stretch:
     """Masked rounds since everyone's whole gradient was known, and what they gained; nan where not everyone told."""
@@ -121,6 +128,7 @@ class Stretch:
         return self.begin - self.objective
 
 
+@storable
 @dataclass(frozen=True)
 class Pace:
     """What a run with structured curvature knows of its own progress (`danl.methods.structured`)."""
@@ -137,6 +145,7 @@ class Pace:
     idle: int = 0  # exact gradients since
 
 
+@storable
 @dataclass(frozen=True)
 class SafeguardedState:
     """The model steps are taken from, what is being asked about the trial model, and what the server keeps."""

@@ -14,6 +14,7 @@ import numpy as np
 from danl.errors import InputError
 from danl.objective.regions import BoolArray, IntArray
 from danl.policies.base import Round
+from danl.storage.serialize import storable
 
 
 def validated_masks(masks: object, *, policy: object, round: Round) -> BoolArray:
@@ -58,6 +59,7 @@ def staleness_after(staleness: IntArray, masks: BoolArray) -> IntArray:
     return np.where(masks, 0, staleness + 1)
 
 
+@storable
 @dataclass(frozen=True, eq=False)
 class MaskRecord:
     """The masks of the rounds so far, in four numbers that do not grow with the rounds.

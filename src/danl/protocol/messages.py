@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from danl.objective.regions import IntArray
+from danl.storage.serialize import storable
 
 Array = NDArray[np.float64]
 Array32 = NDArray[np.float32]
@@ -217,6 +218,7 @@ DataReply = ScoresReply | SmoothnessReply | MomentsReply
 Reply = HessianReply | CurvatureReply | GradientReply | LossReply | ModelReply | DataReply
 
 
+@storable
 @dataclass(frozen=True)
 class Failure:
     """A worker that did not answer: which, how, and what is known about it."""

@@ -45,7 +45,8 @@ def encode(message: Message) -> bytes:
     """The message as bytes."""
     scalars: dict[str, Any] = {}
     vectors: dict[str, np.ndarray[Any, Any]] = {}
-    for name, field in _fields(type(message)).items():
+    kind: type = type(message)
+    for name, field in _fields(kind).items():
         value = getattr(message, name)
         if field.arrays and value is not None:
             vector = np.asarray(value)
@@ -55,7 +56,7 @@ def encode(message: Message) -> bytes:
             scalars[name] = float(value).hex()
         else:
             scalars[name] = value.item() if isinstance(value, np.generic) else value
-    return to_frame(MAGIC, {"type": type(message).__name__, "fields": scalars}, vectors)
+    return to_frame(MAGIC, {"type": kind.__name__, "fields": scalars}, vectors)
 
 
 def decode(data: bytes, *, most_bytes: int) -> Message:

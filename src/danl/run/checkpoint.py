@@ -1,96 +1,55 @@
-"""Checkpoints: everything a run needs to go on, in a file that is there whole or not at all, and one that grows.
+"""Checkpoints: what a run goes on from, in a file that is there whole or not at all, and one that grows.
 
-A checkpoint is an npz file without pickled objects: one array for every array of the state, and a JSON text that says
-how they fit together. `tree` turns a state (frozen dataclasses of arrays, numbers, words, tuples and mappings) into
-the two, `grown` turns them back, and takes only classes that are named here.
-
-    magic, version        what the file is
-    digest                SHA-256 of the JSON and of every array: a torn or changed file is refused
-    fingerprint           SHA-256 of what the run is: problem, method, policy, regions, seed (not rounds or tolerance)
-
-What only ever grows, the rows of the history and the replies that did not come, is added to a file beside it
-(`danl.storage.appended`), so that a checkpoint costs the same however long the run is; it says how much of that file
-is its own.
+A checkpoint is a `RunState` and the run that made its start (`danl.storage.serialize`), with a fingerprint: SHA-256 of
+what the run is, problem, method, policy, regions, seed (not rounds or tolerance). What only ever grows, the rows of the
+history and the replies that did not come, is added to a file beside it (`danl.storage.appended`), so that a checkpoint
+costs the same however long the run is; it says how much of that file is its own.
 
 The newest two are kept: if the newest is torn, the one before it is used. Random draws are functions of the seed and of
-the exchange (`danl.protocol.streams`), so there are no generator states to keep, and a run that is taken up again takes
-the very steps it would have taken.
+the exchange (`danl.protocol.streams`), so there are no generator states to keep, and a run that is resumed takes the
+very steps it would have taken.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
-import math
-import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from danl.checks import check_whole
-from danl.errors import InputError
-from danl.methods.algorithm1 import Algorithm1State
-from danl.methods.descent import DescentState
-from danl.methods.ending import Origin, Remark
-from danl.methods.fedavg import FedAvgState
-from danl.methods.newton import NewtonState
-from danl.methods.safeguarded_state import Gathered, Known, Noise, Pace, SafeguardedState, Seen, Step, Stretch
-from danl.policies import MaskRecord
+from danl.errors import InputError, warn
 from danl.protocol.messages import Failure
 from danl.run.history import History, Row
-from danl.server.curvature import Curvature
-from danl.server.memory import Memory, RunningSum
-from danl.server.partial_curvature import Blocks, Diagonal, LowRank, QuasiNewton
-from danl.server.quasi_newton import Secant
+from danl.run.result import Result
+from danl.run.state import RunState
 from danl.storage.appended import Appended, LostError
+from danl.storage.arrays import UnreadableError
 from danl.storage.atomic import written_whole
+from danl.storage.folder import why_not
+from danl.storage.serialize import OTHER_VERSION, deserialize, pack, plain, serialize, unpack
+from danl.wording import counted
 
-MAGIC = "danl-checkpoint"
-VERSIONS = {MAGIC: 2, "danl-estimator": 1}
-"""The format of every kind of file of this make."""
+MAGIC, VERSION = "danl-checkpoint", 3
 KEPT = 2
-CLASSES: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        Algorithm1State,
-        Blocks,
-        Curvature,
-        DescentState,
-        Diagonal,
-        Failure,
-        FedAvgState,
-        Gathered,
-        Known,
-        LowRank,
-        MaskRecord,
-        Memory,
-        NewtonState,
-        Origin,
-        Noise,
-        Pace,
-        QuasiNewton,
-        Remark,
-        Row,
-        RunningSum,
-        SafeguardedState,
-        Secant,
-        Seen,
-        Step,
-        Stretch,
-    )
-}
-"""What may be in a checkpoint. A method of your own adds its state's class here."""
-DTYPES = ("<f8", "<i8", "|b1")
-OTHER_VERSION = "written by another version of danl"
 NEXT_STEP = "give the folder and the options of the run that was interrupted"
 
 
-class UnreadableError(Exception):
-    """A file that is no whole checkpoint of this run; says why."""
+@dataclass(frozen=True)
+class Resumed:
+    """What a folder of checkpoints gave back."""
+
+    state: RunState
+    history: History
+    failures: Sequence[Failure]
+    start: Result | None
+    """The run that made w0, where a method was given for it."""
+    log: Appended
+    own: tuple[Path, ...]
+    """The checkpoints of this run up to the one that was read, the oldest first."""
+    passed_over: tuple[str, ...]
+    """Why newer files were."""
 
 
 @dataclass(frozen=True)
@@ -131,216 +90,165 @@ class Checkpoints:
         for partial in self.folder.glob("checkpoint-[0-9]*.partial.npz"):
             partial.unlink(missing_ok=True)
 
-    def write(self, exchange: int, carried: Mapping[str, Any], fingerprint: str) -> Path:
-        """Keep what is carried."""
+    def write(self, exchange: int, values: Mapping[str, Any], fingerprint: str) -> Path:
+        """Write a checkpoint after so many exchanges."""
         path = self.path(exchange)
         with written_whole(path, durable=True) as partial:
-            partial.write_bytes(packed(carried, fingerprint))
+            partial.write_bytes(pack(values, magic=MAGIC, version=VERSION, fingerprint=fingerprint))
         return path
 
-    def newest(self, fingerprint: str) -> Found:
+    def newest(self, fingerprint: str) -> Resumed:
         """The newest whole checkpoint of this run."""
-        passed: list[str] = []
+        passed_over: list[str] = []
         there = self.there()
         for number, path in enumerate(there):
             try:
-                carried = unpacked(path.read_bytes(), fingerprint)
-                log, data = Appended.taken_up(self.log, tuple(carried.pop("log")))
-                history, failures = rows_and_failures(data)
+                values = _read(path, fingerprint)
+                log, data = Appended.reopen(self.log, tuple(values["log"]))
+                history, failures = rows_from_lines(data)
             except OSError as error:
-                passed.append(f"{path.name}: {Path(error.filename or path).name} cannot be read ({error.strerror})")
+                name = Path(error.filename or path).name
+                passed_over.append(f"{path.name}: {name} cannot be read ({error.strerror})")
             except (UnreadableError, LostError) as error:
-                passed.append(f"{path.name}: {error}")
+                passed_over.append(f"{path.name}: {error}")
             else:
-                older = [each for each in there[number + 1 :] if _is_of(each, fingerprint)]
-                return Found(carried, history, failures, log, (*reversed(older), path), tuple(passed))
-        reason = f" ({'; '.join(passed)})" if passed else ""
-        old = any(OTHER_VERSION in why for why in passed)
+                own = (*(each for each in reversed(there[number + 1 :]) if _is_of(each, fingerprint)), path)
+                start = None if values["start"] is None else plain_to_result(values["start"])
+                return Resumed(values["state"], history, failures, start, log, own, tuple(passed_over))
+        reason = f" ({'; '.join(passed_over)})" if passed_over else ""
+        old = any(OTHER_VERSION in why for why in passed_over)
         next_step = "go on with the danl that wrote them, or begin anew in another folder" if old else NEXT_STEP
         raise InputError(f"resume={str(self.folder)!r}: holds no checkpoint of this run{reason}; {next_step}")
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a folder of checkpoints gave back."""
+@dataclass
+class CheckpointWriter:
+    """Writes a checkpoint every so many exchanges, with the run that made its start.
 
-    carried: dict[str, Any]
-    history: History
-    failures: list[Failure]
-    log: Appended
-    own: tuple[Path, ...]
-    """The checkpoints of this run up to the one that was found, the oldest first."""
-    passed_over: tuple[str, ...]
-    """Why newer files were."""
+    A checkpoint that cannot be written is a warning, once, and no end of the run; the next one is tried again.
+    """
+
+    checkpoints: Checkpoints
+    fingerprint: str
+    start: Result | None
+    written: int = 0  # exchanges when the newest was written
+    log: Appended | None = None
+    logged: tuple[int, int] = (0, 0)  # rows and failures that are in it
+    own: list[Path] = field(default_factory=list)  # this run's checkpoints, the oldest first
+    warned: bool = False
+
+    @classmethod
+    def after(cls, resumed: Resumed, checkpoints: Checkpoints, fingerprint: str) -> CheckpointWriter:
+        """Goes on with the files the run was resumed from, or writes all of them where they go to another folder."""
+        if checkpoints.folder.resolve() != resumed.log.path.parent.resolve():
+            return cls(checkpoints, fingerprint, resumed.start)
+        rows, failures = resumed.state.exchanges, resumed.state.n_failures
+        return cls(checkpoints, fingerprint, resumed.start, rows, resumed.log, (rows, failures), list(resumed.own))
+
+    def save(self, state: RunState, history: History, failures: Sequence[Failure], *, last: bool) -> None:
+        """Write the state, if it is time."""
+        new = state.exchanges - self.written
+        if new <= 0 or not (last or new >= self.checkpoints.every):
+            return
+        try:
+            self._write(state, history, failures)
+        except OSError as error:
+            if not self.warned:
+                there = f"the newest one is of {counted(self.written, 'exchange')}" if self.written else "there is none"
+                warn(
+                    f"checkpoint={str(self.checkpoints.folder)!r}: {why_not(self.checkpoints.folder, error)} after "
+                    f"{counted(state.exchanges, 'exchange')}; the run goes on, and {there}"
+                )
+            self.warned = True
+
+    def _write(self, state: RunState, history: History, failures: Sequence[Failure]) -> None:
+        self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+        self._log(state, history, failures)
+        assert self.log is not None
+        start = None if self.start is None else result_to_plain(self.start)
+        values = {"state": state, "log": self.log.mark, "start": start}
+        path = self.checkpoints.write(state.exchanges, values, self.fingerprint)
+        self.written = state.exchanges
+        self.own = [*(each for each in self.own if each != path), path]
+        while len(self.own) > KEPT:
+            self.own[0].unlink(missing_ok=True)
+            self.own.pop(0)
+
+    def _log(self, state: RunState, history: History, failures: Sequence[Failure]) -> None:
+        """Add the rows and the failures since the last time to the file that grows."""
+
+        def line(rows: int, failed: int) -> bytes:
+            return rows_to_line([history[index] for index in range(rows, until[0])], failures[failed : until[1]])
+
+        until = (state.exchanges, state.n_failures)
+        if self.log is not None and self.logged != until:
+            try:
+                self.log.append(line(*self.logged))
+            except LostError:
+                self.log = None  # removed by somebody: it is in memory, too
+        if self.log is None:
+            log = Appended(self.checkpoints.log)
+            log.append(line(0, 0))
+            self.log = log
+        self.logged = until
 
 
-def line_of(rows: Sequence[Row], failures: Sequence[Failure]) -> bytes:
+def rows_to_line(rows: Sequence[Row], failures: Sequence[Failure]) -> bytes:
     """One line of the file that grows: what came since the line before."""
-    told = {"rows": tree(list(rows), {}), "failures": tree(list(failures), {})}
-    return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+    line = {"rows": serialize(list(rows), {}), "failures": serialize(list(failures), {})}
+    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
-def rows_and_failures(data: bytes) -> tuple[History, list[Failure]]:
-    """What the lines of the file tell together."""
+def rows_from_lines(data: bytes) -> tuple[History, list[Failure]]:
+    """What the lines of the file have together."""
     history, failures = History(), []
     try:
-        for line in data.splitlines():
-            told = json.loads(line)
-            for row in grown(told["rows"], {}):
+        for line in map(json.loads, data.splitlines()):
+            for row in deserialize(line["rows"], {}):
                 history.append(row)
-            failures.extend(grown(told["failures"], {}))
+            failures.extend(deserialize(line["failures"], {}))
     except Exception as error:  # whatever lines that nobody wrote make json and the classes raise
         raise UnreadableError(f"its rows cannot be read ({type(error).__name__})") from None
     return history, failures
 
 
+def result_to_plain(result: Result) -> dict[str, Any]:
+    """A result as values that a file has a place for."""
+    return {
+        "w": result.w,
+        "status": result.status,
+        "method": result.method,
+        "notes": list(result.notes),
+        "failures": [vars(failure) for failure in result.failures],
+        "dropped": result.dropped,
+        "centre": result.centre,
+        "settings": plain(result.settings, otherwise=str),
+        "columns": result.history.to_columns(),
+    }
+
+
+def plain_to_result(values: Mapping[str, Any]) -> Result:
+    """The result that `result_to_plain` took apart."""
+    return Result(
+        w=values["w"],
+        status=values["status"],
+        history=History.from_columns(values["columns"]),
+        method=values["method"],
+        failures=tuple(Failure(**each) for each in values["failures"]),
+        notes=tuple(values["notes"]),
+        dropped=values["dropped"],
+        settings=values["settings"],
+        centre=values["centre"],
+    )
+
+
+def _read(path: Path, fingerprint: str) -> dict[str, Any]:
+    return unpack(path.read_bytes(), magic=MAGIC, version=VERSION, fingerprint=fingerprint)
+
+
 def _is_of(path: Path, fingerprint: str) -> bool:
     try:
-        unpacked(path.read_bytes(), fingerprint)
+        _read(path, fingerprint)
     except (OSError, UnreadableError):
         return False
     return True
-
-
-def columns_of(history: History) -> dict[str, Any]:
-    """The rows of a history by column: a few arrays, however many rows there are."""
-    if not len(history):
-        return {}
-    names = [part.name for part in fields(Row)]
-    return {name: [str(k) for k in history.column(name)] if name == "kind" else history.column(name) for name in names}
-
-
-def history_of(columns: Mapping[str, Any]) -> History:
-    """The history that `columns_of` took apart."""
-    names = list(columns)
-    rows = zip(*(columns[name] if name == "kind" else columns[name].tolist() for name in names), strict=True)
-    made = (dict(zip(names, row, strict=True)) for row in rows)
-    return History(Row(**{**row, "coverage": tuple(row["coverage"])}) for row in made)
-
-
-def fingerprint_of(parts: Mapping[str, Any]) -> str:
-    """A digest of what a run is, from plain data and arrays."""
-    digest = hashlib.sha256()
-    for name in sorted(parts):
-        value = parts[name]
-        digest.update(name.encode())
-        if isinstance(value, np.ndarray):
-            digest.update(str((value.dtype.str, value.shape)).encode())
-            digest.update(np.ascontiguousarray(value).tobytes())
-        else:
-            digest.update(json.dumps(value, sort_keys=True, default=repr).encode())
-    return digest.hexdigest()
-
-
-def packed(carried: Mapping[str, Any], fingerprint: str, magic: str = MAGIC) -> bytes:
-    """The bytes of a checkpoint, or of another file of this make."""
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    text = json.dumps({"fingerprint": fingerprint, "carried": {k: tree(v, arrays) for k, v in carried.items()}})
-    head = json.dumps({"magic": magic, "version": VERSIONS[magic], "digest": _digest(text, arrays)})
-    whole = io.BytesIO()
-    whole_arrays: dict[str, Any] = {
-        "head": np.frombuffer(head.encode(), dtype=np.uint8),
-        "text": np.frombuffer(text.encode(), dtype=np.uint8),
-        **arrays,
-    }
-    np.savez(whole, **whole_arrays)
-    return whole.getvalue()
-
-
-def unpacked(data: bytes, fingerprint: str, magic: str = MAGIC) -> dict[str, Any]:
-    """What a checkpoint carried; `UnreadableError` says what is wrong with anything else."""
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            _check_sizes(file)
-            stored = {name: file[name] for name in file.files}
-        head = json.loads(bytes(stored.pop("head")).decode())
-        text = bytes(stored.pop("text")).decode()
-        if not isinstance(head, dict) or head.get("magic") != magic:
-            raise UnreadableError(f"no {magic} file")
-        if head.get("version") != VERSIONS[magic]:
-            raise UnreadableError(f"{OTHER_VERSION} (format {head.get('version')}, this is {VERSIONS[magic]})")
-        if head.get("digest") != _digest(text, stored):
-            raise UnreadableError("torn or changed: its digest is another")
-        whole = json.loads(text)
-        if whole["fingerprint"] != fingerprint:
-            raise UnreadableError("of another run: problem, data, method, masks or seed differ")
-        return {name: grown(part, stored) for name, part in whole["carried"].items()}
-    except UnreadableError:
-        raise
-    except Exception as error:  # whatever a torn or hostile archive makes numpy, zipfile, json and struct raise
-        raise UnreadableError(f"torn, or no {magic} file ({type(error).__name__})") from None
-
-
-def tree(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
-    """A state as JSON, its arrays put aside under numbered names."""
-    if isinstance(value, np.ndarray):
-        name = f"a{len(arrays)}"
-        arrays[name] = value
-        return {"array": name}
-    if is_dataclass(value) and not isinstance(value, type):
-        kind = type(value).__name__
-        if CLASSES.get(kind) is not type(value):
-            raise InputError(
-                f"checkpoint: a {kind} cannot be written down; add its class to danl.run.checkpoint.CLASSES, "
-                "or run without checkpoints"
-            )
-        return {"class": kind, "fields": {part.name: tree(getattr(value, part.name), arrays) for part in fields(value)}}
-    if isinstance(value, Mapping):
-        return {"mapping": [[tree(key, arrays), tree(item, arrays)] for key, item in value.items()]}
-    if isinstance(value, tuple | list):
-        return {"tuple" if isinstance(value, tuple) else "list": [tree(item, arrays) for item in value]}
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": repr(value)}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise InputError(f"checkpoint: a {type(value).__name__} cannot be written down; run without checkpoints")
-
-
-def grown(part: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
-    """The state that `tree` wrote."""
-    if not isinstance(part, dict):
-        if part is None or isinstance(part, bool | int | float | str):
-            return part
-        raise UnreadableError("its text is not a state's")
-    match part:
-        case {"array": name}:
-            return arrays[name]
-        case {"class": name, "fields": values}:
-            kind = CLASSES[name]
-            return kind(**{key: grown(item, arrays) for key, item in values.items()})
-        case {"mapping": pairs}:
-            return {grown(key, arrays): grown(item, arrays) for key, item in pairs}
-        case {"tuple": items}:
-            return tuple(grown(item, arrays) for item in items)
-        case {"list": items}:
-            return [grown(item, arrays) for item in items]
-        case {"float": text}:
-            return float(text)
-    raise UnreadableError("its text is not a state's")
-
-
-def _check_sizes(file: Any) -> None:
-    """Refuse an archive whose arrays claim more than there is of them, before room is made for anything."""
-    archive: zipfile.ZipFile = file.zip
-    for entry in archive.infolist():
-        if entry.compress_type != zipfile.ZIP_STORED:
-            raise UnreadableError("packed, which no checkpoint is")
-        with archive.open(entry) as stream:
-            if np.lib.format.read_magic(stream) != (1, 0):
-                raise UnreadableError("an array in another format")
-            shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-        if math.prod(shape) * dtype.itemsize > entry.file_size:
-            raise UnreadableError("an array claims to be longer than it is")
-
-
-def _digest(text: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        if array.dtype.str not in DTYPES:
-            raise UnreadableError(f"an array of {array.dtype.str}")
-        digest.update(str((name, array.dtype.str, array.shape)).encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import math
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -20,12 +20,14 @@ import numpy as np
 from danl.checks import check_installed
 from danl.errors import InputError
 from danl.storage.atomic import written_whole
+from danl.storage.serialize import storable
 
 COVERAGE = "coverage_"
 TRAINING = ("hessian", "gradient", "local-steps")
 """Kinds of exchange that are a round of training: coverage and staleness are counted over these."""
 
 
+@storable
 @dataclass(frozen=True)
 class Row:
     """One exchange."""
@@ -105,6 +107,19 @@ class History:
         if name not in _TYPES:
             raise InputError(f"column={name!r}: must be one of {', '.join(_TYPES)}")
         return np.array([getattr(row, name) for row in self._rows])
+
+    def to_columns(self) -> dict[str, Any]:
+        """The rows by column: a few arrays, however many rows there are."""
+        if not self._rows:
+            return {}
+        return {name: [row.kind for row in self._rows] if name == "kind" else self.column(name) for name in _TYPES}
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Any]) -> History:
+        """The history that `to_columns` took apart."""
+        lists = (values if name == "kind" else values.tolist() for name, values in columns.items())
+        rows = (dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True))
+        return cls(Row(**{**row, "coverage": tuple(row["coverage"])}) for row in rows)
 
     def total_bytes(self) -> np.ndarray[Any, Any]:
         """Bytes up and down together, summed up to and with each exchange."""

@@ -24,12 +24,12 @@ from danl.policies import Policy, Profile, ResourceAware, Setting, make_policy
 from danl.protocol.messages import Array
 from danl.protocol.validation import Guards, ReplyRules
 from danl.run.callback import AnyCallback, Callbacks
-from danl.run.checkpoint import Checkpoints
-from danl.run.loop import go_through
+from danl.run.checkpoint import Checkpoints, CheckpointWriter
+from danl.run.loop import run_loop
 from danl.run.memory_limit import refuse_if_too_large
+from danl.run.prepared import PreparedRun, centred, settings_of
 from danl.run.result import Reference, Result
-from danl.run.resume import Keeper, fingerprint, held, make_checkpoints, take_up
-from danl.run.run import Run, moved_run, settings_of
+from danl.run.resume import fingerprint, locked_checkpoints, make_checkpoints
 from danl.run.separation import look_for_separation
 from danl.run.trace import Trace
 
@@ -114,21 +114,21 @@ def solve(
     made_engine, folders = make_engine(engine), ExitStack()
     try:
         checkpoints = make_checkpoints(checkpoint, resume)
-        folders.enter_context(held(checkpoints, resume))
+        folders.enter_context(locked_checkpoints(checkpoints, resume))
         if isinstance(problem, RemoteProblem):
             problem, monitor = problem.described(made_engine.connect(problem)), False
         run = _prepare(problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards)
         refuse_if_too_large(run.method, run.setup.regions)
         begin = _make_start(w0, problem.n_coefficients)
         mark = "" if checkpoints is None else fingerprint(run, begin)
-        taken = None if resume is None else take_up(resume, mark)
-        start = None if taken is None else taken.start
-        moves = problem.intercept and problem.centre is None and not isinstance(run.method, Information)
-        run = replace(run, moves=moves, ask_moments=moves)
-        if taken is not None:
-            for reason in taken.found.passed_over:
+        resumed = None if resume is None else Checkpoints(Path(resume)).newest(mark)
+        start = None if resumed is None else resumed.start
+        may_centre = problem.intercept and problem.centre is None and not isinstance(run.method, Information)
+        run = replace(run, may_centre=may_centre, ask_moments=may_centre)
+        if resumed is not None:
+            for reason in resumed.passed_over:
                 warn(f"checkpoint passed over, {reason}")
-            begin = taken.w0
+            begin = from_moved(resumed.state.w0, problem.layout, resumed.state.centre if may_centre else None)
         elif begin is not None and not isinstance(begin, np.ndarray):
             start = _start(run, begin, made_engine)
             if start.status not in ("max_rounds", "converged"):
@@ -136,20 +136,18 @@ def solve(
             begin = start.w
         setup = run.setup if begin is None else replace(run.setup, w0=begin)
         run = replace(run, setup=setup, start_at_null=begin is None, trace=kept)
-        keeper = None if checkpoints is None else Keeper(checkpoints, mark, run.setup.w0, start)
-        if checkpoints is not None and taken is not None:
-            keeper = taken.keeper(checkpoints, mark)
+        writer = None if checkpoints is None else CheckpointWriter(checkpoints, mark, start)
+        if checkpoints is not None and resumed is not None:
+            writer = CheckpointWriter.after(resumed, checkpoints, mark)
         if start is not None:  # it has asked
-            run = moved_run(replace(run, ask_moments=False), start.centre)
-        carried = None if taken is None else taken.carried
+            run = centred(replace(run, ask_moments=False), start.centre)
         if kept is not None:
             kept.begin(problem.n_workers, run.setup.regions.n_regions)
         if callbacks:
-            given = from_moved(run.setup.w0, problem.layout, run.problem.centre if moves else None)
-            callbacks.begin(
-                settings_of(run, made_engine) | {"w0": given.tolist()}, None if carried is None else carried["history"]
-            )
-        result = go_through(run, made_engine, callbacks if callbacks else None, keeper, carried)
+            given = from_moved(run.setup.w0, problem.layout, run.problem.centre if may_centre else None)
+            settings = settings_of(run, made_engine) | {"w0": given.tolist()}
+            callbacks.begin(settings, None if resumed is None else resumed.history)
+        result = run_loop(run, made_engine, callbacks if callbacks else None, writer, resumed)
         result = replace(result, start=start, trace=kept)
     except BaseException:
         callbacks.end(None)
@@ -201,7 +199,7 @@ def _prepare(
     reference: Reference | None,
     monitor: bool,
     guards: Guards | None,
-) -> Run:
+) -> PreparedRun:
     """Check every argument before anything runs."""
     check_whole("max_rounds", max_rounds, 0)
     check_number("tol", tol, least=0)
@@ -238,7 +236,7 @@ def _prepare(
     entries = outputs_of(problem.loss) * np.array([facts.entries_per_row for facts in problem.facts])
     overflows = math.isinf(problem.loss.second_bound)
     rules = ReplyRules(made_regions, problem.penalties, problem.layout.penalised, overflows, guards or Guards())
-    return Run(problem, made_method, setup, profiles, reference, monitor, rules, entries)
+    return PreparedRun(problem, made_method, setup, profiles, reference, monitor, rules, entries)
 
 
 def setting_of(problem: Problem | RemoteProblem, regions: Regions, method: AnyMethod, max_rounds: int) -> Setting:
@@ -253,12 +251,12 @@ def setting_of(problem: Problem | RemoteProblem, regions: Regions, method: AnyMe
     )
 
 
-def _start(run: Run, method: AnyMethod, engine: Engine) -> Result:
+def _start(run: PreparedRun, method: AnyMethod, engine: Engine) -> Result:
     """The run that makes w0; it ends by its own rounds, however few the run after it may have."""
     setting = replace(run.setup.setting, max_rounds=START_ROUNDS)
     setup = replace(run.setup, tol=0.0, setting=setting)
     run = replace(run, method=method, reference=None, setup=setup, start_at_null=True)
-    return go_through(run, engine, callback=None)
+    return run_loop(run, engine)
 
 
 def _make_trace(trace: Trace | bool | None) -> Trace | None:

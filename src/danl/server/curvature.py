@@ -8,6 +8,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from danl.protocol.messages import Array
+from danl.storage.serialize import storable
 
 RELATIVE_FLOOR = 1e-12
 """Without a penalty there is no mu to take from the problem. Directions whose eigenvalue, in units in which the
@@ -18,6 +19,7 @@ GRADIENT_ROUNDING = 1e3 * float(np.finfo(float).eps)
 """A sum of rows is rounded to a few hundred machine epsilons of its terms, at most."""
 
 
+@storable
 @dataclass(frozen=True)
 class Curvature:
     """[Pi]_mu, ready to solve with, and Pi itself.

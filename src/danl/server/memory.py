@@ -26,11 +26,13 @@ from danl.objective.batched import few_of_many
 from danl.objective.regions import IntArray, Regions
 from danl.protocol.messages import Array, Mask
 from danl.protocol.replies import Replies
+from danl.storage.serialize import storable
 
 UPDATES = 64
 """Rounds after which rows that stand beside the array are put into it, and a running sum is added up anew."""
 
 
+@storable
 @dataclass(frozen=True)
 class RunningSum:
     """sum_i weight_i Theta_i, kept up to date by what changes."""
@@ -40,6 +42,7 @@ class RunningSum:
     updates: int = 0  # since it was added up
 
 
+@storable
 @dataclass(frozen=True)
 class Memory:
     """Theta_i^q for all workers and regions: row i, the coordinates of region q; and which model each belongs to."""

@@ -28,6 +28,7 @@ from danl.protocol.hessian_form import Structure, sketch_matrix
 from danl.protocol.messages import Array, Dtype, packed_size, unpack
 from danl.server.curvature import EIGENVALUE_ROUNDING, RELATIVE_FLOOR, Curvature, project
 from danl.server.quasi_newton import no_pairs, two_loops, with_pair
+from danl.storage.serialize import storable
 
 ROUNDING = {"float64": 1e-14, "float32": 1e-6}
 """What the numbers of a sketch are rounded to, as a share of its norm, with room for the sums they are."""
@@ -43,6 +44,7 @@ class Curved(Protocol):
     def hidden(self, gradient: Array, objective: float) -> float: ...
 
 
+@storable
 @dataclass(frozen=True)
 class Diagonal:
     """D, and what it is without a floor above the true curvature, if it has one."""
@@ -60,6 +62,7 @@ class Diagonal:
         return _beside(self.plain, self, gradient)
 
 
+@storable
 @dataclass(frozen=True)
 class Blocks:
     """A Curvature for every region."""
@@ -84,6 +87,7 @@ class Blocks:
         return float(sum(part.hidden(gradient[own], objective) for part, own in cut))
 
 
+@storable
 @dataclass(frozen=True)
 class LowRank:
     """D + W W^T, and its inverse D^-1 - V V^T."""
@@ -110,6 +114,7 @@ class LowRank:
         return _beside(self.plain, self, gradient)
 
 
+@storable
 @dataclass(frozen=True)
 class QuasiNewton:
     """A curvature, and the pairs (s, y) it is to fit, the newest last."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from danl.protocol.messages import Array
+from danl.storage.serialize import storable
 
 FLAT = 1e-8
 """A pair counts where the gradient's change along the step is more than this share of the sum of its terms' sizes:
@@ -51,6 +52,7 @@ def two_loops(solve: Callable[[Array], Array], pairs: Pairs, gradient: Array) ->
     return solved
 
 
+@storable
 @dataclass(frozen=True)
 class Secant:
     """The pairs seen since curvature was exchanged, and where the newest ended."""

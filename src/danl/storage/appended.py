@@ -1,7 +1,7 @@
 """Files that only grow: what a run adds to is added, and never written again.
 
 Whoever keeps the length and the digest of such a file (`Appended.mark`) has so much of it back, whatever came after:
-an end that was torn by a crash, or that belongs to nothing, is cut off when the file is taken up again.
+an end that was torn by a crash, or that belongs to nothing, is cut off when the file is opened again.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Appended:
         self._digest.update(data)
 
     @classmethod
-    def taken_up(cls, path: Path, mark: tuple[int, str]) -> tuple[Appended, bytes]:
+    def reopen(cls, path: Path, mark: tuple[int, str]) -> tuple[Appended, bytes]:
         """The file at an earlier mark, and its bytes up to there."""
         length, digest = mark
         with path.open("rb") as file:
             data = file.read(length)
-        taken = cls(path)
-        taken.length = len(data)
-        taken._digest.update(data)
-        if taken.mark != (length, digest):
+        log = cls(path)
+        log.length = len(data)
+        log._digest.update(data)
+        if log.mark != (length, digest):
             raise LostError(f"{path.name} is torn or changed")
-        return taken, data
+        return log, data

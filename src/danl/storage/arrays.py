@@ -1,8 +1,8 @@
 """Arrays with a header as bytes, the one place that writes and reads them. No pickle, and nothing is trusted.
 
     npz       files: traces, checkpoints, saved estimators; `numpy.load` reads them, too
-    frame     messages: 4 bytes of magic, 4 bytes with the length of a JSON header, the header, then the vectors it lists
-              as [name, dtype, length], one after the other, little-endian
+    frame     messages: 4 bytes of magic, 4 bytes with the length of a JSON header, the header, and one after the other
+              the vectors that it lists as [name, dtype, length]; all little-endian
 
 Every bit comes back. A reader compares what an array claims with the bytes that are there before it makes room for it,
 so it never allocates more than it was given. A message is no npz, as the archive would be longer than most messages are

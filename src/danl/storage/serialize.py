@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -97,6 +97,22 @@ def deserialize(part: Any, arrays: Mapping[str, AnyArray]) -> Any:
         case {"float": text}:
             return float(text)
     raise UnreadableError("its text is not a state's")
+
+
+def plain(value: Any, otherwise: Callable[[Any], Any] | None = None) -> Any:
+    """A value as JSON has it; TypeError, or `otherwise` of it, for what JSON has no place for."""
+    match value:
+        case np.generic() | np.ndarray():
+            return plain(value.tolist(), otherwise)
+        case list() | tuple():
+            return [plain(item, otherwise) for item in value]
+        case dict():
+            return {plain(key, otherwise): plain(item, otherwise) for key, item in value.items()}
+        case None | bool() | int() | float() | str():
+            return value
+    if otherwise is None:
+        raise TypeError(type(value).__name__)
+    return otherwise(value)
 
 
 def pack(values: Mapping[str, Any], *, magic: str, version: int, fingerprint: str = "") -> bytes:

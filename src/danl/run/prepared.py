@@ -24,7 +24,7 @@ from danl.server.aggregation import mean_value
 
 
 @dataclass(frozen=True)
-class Run:
+class PreparedRun:
     """Everything a run is made of, checked."""
 
     problem: Problem | RemoteProblem
@@ -36,14 +36,14 @@ class Run:
     rules: ReplyRules
     entries_per_row: Array = field(default_factory=lambda: np.zeros(0))
     trace: Trace | None = None
-    moves: bool = False  # whether columns may be moved inside, for an intercept (`danl.objective.centring`)
+    may_centre: bool = False  # whether columns may be moved inside, for an intercept (`danl.objective.centring`)
     ask_moments: bool = False  # whether the workers are asked for the means of their columns first
     start_at_null: bool = False  # whether the intercept starts at that of the model without features
 
 
-def moved_run(run: Run, centre: Array | None) -> Run:
+def centred(run: PreparedRun, centre: Array | None) -> PreparedRun:
     """The run on moved columns: its problem, its start, and what it is compared with."""
-    if centre is None or not run.moves:
+    if centre is None or not run.may_centre or run.problem.centre is not None:
         return run
     layout, reference = run.problem.layout, run.reference
     if reference is not None:
@@ -52,8 +52,8 @@ def moved_run(run: Run, centre: Array | None) -> Run:
     return replace(run, problem=run.problem.moved_by(centre), setup=setup, reference=reference)
 
 
-def after_moments(run: Run, replies: Replies) -> Run:
-    """The run as it begins once the workers have told the means of their columns and of their targets.
+def after_moments(run: PreparedRun, replies: Replies) -> PreparedRun:
+    """The run as it begins once the workers have reported the means of their columns and of their targets.
 
     Those who did not, or may not, are not missed: any point near the rows will do.
     """
@@ -63,15 +63,15 @@ def after_moments(run: Run, replies: Replies) -> Run:
     means, targets = mean_value(replies, weights, "means"), mean_value(replies, weights, "targets")
     around = replace(replies, values={"variances": values["variances"] + np.square(values["means"] - means)})
     variances = mean_value(around, weights, "variances")
-    begin = moved_run(run, centre_of(means, variances))
+    begin = centred(run, centre_of(means, variances))
     if not run.start_at_null:
         return begin
     w0 = layout.join(np.zeros((layout.n_outputs, layout.n_features)), null_margins(run.problem.loss, targets))
     return replace(begin, setup=replace(begin.setup, w0=w0))
 
 
-def settings_of(run: Run, engine: Engine, shut_out: Collection[int] = ()) -> dict[str, Any]:
-    """What a run was asked to do, in words and numbers; the rows of workers that were shut out are none of it."""
+def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = ()) -> dict[str, Any]:
+    """What a run was asked to do, in words and numbers; the rows of workers that were excluded are none of it."""
     setup, problem = run.setup, run.problem
     names: list[str] = (
         [part.name for part in dataclasses.fields(run.method)] if dataclasses.is_dataclass(run.method) else []
@@ -83,7 +83,7 @@ def settings_of(run: Run, engine: Engine, shut_out: Collection[int] = ()) -> dic
         "policy": repr(setup.policy),
         "regions": [int(size) for size in setup.regions.sizes],
         "workers": problem.n_workers,
-        "rows": [0 if worker in shut_out else int(rows) for worker, rows in enumerate(problem.rows)],
+        "rows": [0 if worker in excluded else int(rows) for worker, rows in enumerate(problem.rows)],
         "features": problem.n_features,
         "feature_names": None if problem.feature_names is None else list(problem.feature_names),
         "outputs": problem.layout.n_outputs,

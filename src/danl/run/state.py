@@ -1,0 +1,122 @@
+"""What a run goes on from: every exchange makes a new `RunState`, a checkpoint has one, a resumed run begins with one.
+
+Rows of the history and failed replies only ever grow, so they are kept beside it; it counts how many are its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from danl.errors import InputError
+from danl.methods import Info, State, Status
+from danl.objective.problem import Problem
+from danl.policies import MaskRecord
+from danl.protocol.messages import Array, Failure
+from danl.run.prepared import PreparedRun
+from danl.storage.serialize import storable
+from danl.wording import listed
+
+NAMED = 20
+"""How many workers, or reasons, the note on a lost quorum names one by one."""
+
+
+@storable
+@dataclass(frozen=True, eq=False)
+class RunState:
+    """A run between two exchanges: plain data, and none of it is changed in place."""
+
+    method_state: State
+    """What the method goes on from."""
+    w: Array
+    """The newest finite model: what the run would return."""
+    w0: Array
+    """The start, on the columns the run has moved."""
+    centre: Array | None
+    """What columns are moved by (`danl.objective.centring`)."""
+    ceiling: float
+    """|f(w0)| + |f(0)|, what a diverging objective is compared with; inf where nothing is measured."""
+    masks: MaskRecord
+    """Staleness, and what the masks amounted to."""
+    uncovered: tuple[int, ...]
+    """Masked rounds in a row that each region was in nobody's mask."""
+    tol: float
+    """The tolerance of the run."""
+    exchanges: int = 0
+    """How many there were: rows of the history."""
+    n_failures: int = 0
+    """Replies that did not come."""
+    dropped: int = 0
+    """Replies that came late, twice or for another exchange."""
+    info: Info = field(default_factory=Info)
+    """What the newest exchange showed."""
+    estimate: float = math.inf
+    """Of the decrement, where the method has only that."""
+    failed_check: float = math.inf
+    """The estimate at the last check that failed."""
+    pruning_error: float = 0.0
+    """The largest |w - w_i|^2 at which a gradient was evaluated."""
+    untrained_rounds: int = 0
+    """Masked rounds in which nobody trained anything; -1 once somebody has."""
+    excluded: Mapping[int, Failure] = field(default_factory=dict)
+    """Workers that are not asked any more: they refused, died for good, or sent an invalid reply."""
+    notes: tuple[str, ...] = ()
+    """When that was, and why."""
+    status: Status | None = None
+    """How the newest exchange ended the run; None while it goes on."""
+
+
+def first_state(run: PreparedRun) -> RunState:
+    """The state before anything is asked."""
+    n_workers, n_regions = run.setup.n_workers, run.setup.regions.n_regions
+    masks = MaskRecord.start(n_workers, n_regions)
+    return RunState(**start_of(run), masks=masks, uncovered=(0,) * n_regions, tol=run.setup.tol)
+
+
+def start_of(run: PreparedRun) -> dict[str, Any]:
+    """The part of a state that depends on where the run starts."""
+    w0, ceiling = run.setup.w0, math.inf
+    method_state = run.method.begin(run.setup)
+    if run.monitor and isinstance(run.problem, Problem):
+        there = abs(run.problem.objective(w0))
+        ceiling = there + (abs(run.problem.objective(np.zeros_like(w0))) if w0.any() else there)
+        if math.isinf(ceiling):
+            raise InputError("w0: the objective is infinite there; start nearer to zero, or leave it out for zeros")
+    return {"method_state": method_state, "w": w0, "w0": w0, "centre": run.problem.centre, "ceiling": ceiling}
+
+
+def resumed_state(state: RunState, tol: float) -> RunState:
+    """The state another process goes on from: who was dead for good may be back, the tolerance may be smaller."""
+    excluded = {who: failure for who, failure in state.excluded.items() if failure.kind != "gone"}
+    goes_on = state.status == "quorum_lost" or (state.status == "converged" and tol < state.tol)
+    state = replace(state, excluded=excluded, tol=tol)
+    if not goes_on:
+        return state
+    method_state: Any = state.method_state
+    anew: dict[str, Any] = {name: np.inf for name in ("decrement", "exact_decrement") if hasattr(method_state, name)}
+    if hasattr(method_state, "missed"):
+        anew["missed"] = np.zeros_like(method_state.missed)
+    return replace(state, status=None, method_state=replace(method_state, status=None, **anew))
+
+
+def exclusion_note(failure: Failure, exchange: int) -> str:
+    """Why a worker is not asked any more."""
+    what = {"refused": "refused", "gone": "died for good"}.get(failure.kind, "was quarantined")
+    return f"worker {failure.worker} {what} in exchange {exchange}: {failure.detail}"
+
+
+def quorum_note(state: RunState, failures: Iterable[Failure]) -> str:
+    """Who was lost in the exchange that had no quorum, and why, in one line; those that failed alike together."""
+    newest = {failure.worker: failure for failure in (*failures, *state.excluded.values())}
+    alike: dict[str, list[int]] = {}
+    for failure in (newest[who] for who in state.info.lost if who in newest):
+        alike.setdefault(": ".join(filter(None, (failure.kind, failure.detail))), []).append(failure.worker)
+    groups: Sequence[str] = [
+        f"{'worker' if len(who) == 1 else 'workers'} {listed(who, NAMED)} ({why})" for why, who in alike.items()
+    ]
+    without = listed(groups, NAMED) if groups else "a failure"
+    return f"quorum lost in exchange {state.exchanges - 1}, without {without}"
