@@ -24,6 +24,7 @@ from danl.methods.descent import GradientDescent, NewtonUndamped, NewtonZero
 from danl.methods.fedavg import FedAvg
 from danl.methods.newton import Newton
 from danl.spec import Registry
+from danl.storage.serialize import storable
 
 PRESETS: dict[str, Callable[..., AnyMethod]] = {
     "danl": DANL,
@@ -62,4 +63,5 @@ __all__ = [
     "Status",
     "Turn",
     "make_method",
+    "storable",
 ]

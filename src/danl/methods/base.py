@@ -5,7 +5,8 @@
     absorb(state, replies, setup)   -> (state, info)    how the replies move the state
 
 State is carried from exchange to exchange; info is recorded and never read again. A state is plain data, so a run can
-be stopped after any exchange and taken up again.
+be stopped after any exchange and resumed. A state that is a dataclass with `@storable` (`danl.storage.serialize`) above
+it can be in a checkpoint.
 """
 
 from __future__ import annotations
