@@ -1,4 +1,4 @@
-"""A fit on a federation from outside: `flwr run` is told what to do, and the result is read when it is there.
+"""A fit on a federation from outside: `flwr run` submits it, and the result is read when it is there.
 
 `flwr run` can end well where the run does not, so its exit status says little: what counts is the file the ServerApp
 writes last, in a folder that this process and the SuperLink's can both reach.
@@ -6,9 +6,6 @@ writes last, in a folder that this process and the SuperLink's can both reach.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +15,7 @@ from typing import Any
 from danl.errors import InputError
 from danl.federation.files import ERROR, RESULT, read_result
 from danl.federation.new import write_app
-from danl.federation.up import executable, flower_environment
+from danl.federation.programs import Flwr
 from danl.run.history import History, Row
 from danl.run.result import Result
 
@@ -59,7 +56,7 @@ def run_app(
         app = Path(folder) / "danl-fit"
         write_app(app, dict(config) | {"out": str(out.resolve())})
         run_id = flower.start(app, timeout)
-    seen, asked = 0, time.monotonic()
+    n_seen, asked = 0, time.monotonic()
     try:
         while not (out / RESULT).exists():
             if (out / ERROR).exists():
@@ -70,70 +67,30 @@ def run_app(
                 )
             if time.monotonic() - asked > ASK:
                 asked = time.monotonic()
-                _check(flower, run_id, out)
-            seen = _show(out, seen, callback)
+                _check_runs(flower, run_id, out)
+            n_seen = _show_new_rows(out, n_seen, callback)
             time.sleep(LOOK)
     except BaseException:
         flower.stop(run_id)
         raise
-    _show(out, seen, callback)
+    _show_new_rows(out, n_seen, callback)
     return read_result(out)
 
 
-class Flwr:
-    """Flower's command `flwr`, for one SuperLink."""
-
-    def __init__(self, connection: str, home: Path | None) -> None:
-        self._connection, self._environment = connection, flower_environment(home)
-
-    def start(self, app: Path, timeout: float) -> str:
-        """Submit the app; return the number of the run."""
-        told = self._call(["run", str(app), self._connection], timeout)
-        if not told.get("success") or not told.get("run-id"):
-            raise InputError(f"flwr run: {told.get('error-message', 'the SuperLink did not take the run')}")
-        return str(told["run-id"])
-
-    def status(self, run_id: str) -> str:
-        """The run's status in Flower's words, "finished:failed" for example; empty where it is not known."""
-        told = self._call(["list", "--run-id", run_id, self._connection], 60.0)
-        runs = told.get("runs") or [{}]
-        return str(runs[0].get("status", ""))
-
-    def stop(self, run_id: str) -> None:
-        """Stop a run that nobody waits for any more."""
-        with contextlib.suppress(InputError):  # it has ended, or its SuperLink has
-            self._call(["stop", run_id, self._connection], 60.0)
-
-    def _call(self, words: list[str], timeout: float) -> dict[str, Any]:
-        command = [executable("flwr"), *words, "--format", "json"]
-        try:
-            done = subprocess.run(
-                command, env=self._environment, capture_output=True, text=True, timeout=timeout, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise InputError(f"flwr {words[0]}: the SuperLink did not answer within {timeout:g} s") from None
-        try:
-            told = json.loads(done.stdout[done.stdout.index("{") :])
-        except ValueError:
-            text = (done.stderr or done.stdout).strip()[-800:]
-            raise InputError(f"flwr {words[0]}: {text or 'it said nothing'}") from None
-        return dict(told)
-
-
-def _check(flower: Flwr, run_id: str, out: Path) -> None:
+def _check_runs(flower: Flwr, run_id: str, out: Path) -> None:
     """Raise where the run has ended without a result."""
     status = flower.status(run_id)
     if status.startswith("finished"):
-        time.sleep(2 * LOOK)  # what it wrote last may have come between
+        time.sleep(2 * LOOK)  # its last file may have come since we looked
         if not (out / RESULT).exists() and not (out / ERROR).exists():
             raise InputError(f"--engine flower: the run {run_id} is {status} without a result; see flwr log {run_id}")
 
 
-def _show(out: Path, seen: int, callback: Callable[[Row], object] | None) -> int:
-    """Call back with the rows that are new."""
+def _show_new_rows(out: Path, n_seen: int, callback: Callable[[Row], object] | None) -> int:
+    """Call back with the rows after the first `n_seen`; return how many there are."""
     if callback is None or not (out / "history.csv").exists():
-        return seen
+        return n_seen
     rows = list(History.read_csv(out / "history.csv"))
-    for row in rows[seen:]:
+    for row in rows[n_seen:]:
         callback(row)
-    return max(seen, len(rows))
+    return max(n_seen, len(rows))

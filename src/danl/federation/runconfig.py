@@ -8,48 +8,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import tomli_w
+
 from danl.errors import bad_argument
 from danl.objective.layout import BY_CLASS
 from danl.spec import unknown_name
 
 Value = str | int | float | bool
 
-DEFAULTS: dict[str, Value] = {
-    "method": "danl",
-    "policy": "full",
-    "regions": "",
-    "loss": "logistic",
-    "l2": "",
-    "alpha": "",
-    "weighting": "uniform",
-    "intercept": False,
-    "init": "zero",
-    "rounds": 100,
-    "tol": 1e-10,
-    "seed": 0,
-    "sites": 1,
-    "deadline": 300.0,
-    "wait": 120.0,
-    "out": "",
+KEYS: dict[str, tuple[Value, str]] = {
+    "method": ("danl", "danl, danl-masked, danl-paper, newton, gd, fedavg, ...; options as fedavg:steps=5"),
+    "policy": ("full", "who trains what: full, coverage:psi=3, random:keep=0.5, ..."),
+    "regions": ("", "a number, sizes such as 30,30,63, or classes; empty: 4"),
+    "loss": ("logistic", "logistic, multinomial:classes=3, squared, poisson or squared_hinge"),
+    "l2": ("", "the paper's lambda; empty: 1e-4, unless alpha is given"),
+    "alpha": ("", "an absolute penalty instead of l2"),
+    "weighting": ("uniform", "uniform, or samples for the pooled fit"),
+    "intercept": (False, "fit an intercept, without a penalty"),
+    "init": ("zero", "the start: zero, or fedavg:rounds=10"),
+    "rounds": (100, "most exchanges after the first one"),
+    "tol": (1e-10, "stop at this decrement"),
+    "seed": (0, "of masks and mini-batches"),
+    "sites": (1, "sites that must be there before the run starts"),
+    "deadline": (300.0, "seconds an exchange may take"),
+    "wait": (120.0, "seconds to wait for the sites"),
+    "out": ("", "folder for the result, at the server; empty: danl-run-<run id>"),
 }
-COMMENTS = {
-    "method": "danl, danl-masked, danl-paper, newton, gd, fedavg, ...; options as fedavg:steps=5",
-    "policy": "who trains what: full, coverage:psi=3, random:keep=0.5, ...",
-    "regions": "a number, sizes such as 30,30,63, or classes; empty: 4",
-    "loss": "logistic, multinomial:classes=3, squared, poisson or squared_hinge",
-    "l2": "the paper's lambda; empty: 1e-4, unless alpha is given",
-    "alpha": "an absolute penalty instead of l2",
-    "weighting": "uniform, or samples for the pooled fit",
-    "intercept": "fit an intercept, without a penalty",
-    "init": "the start: zero, or fedavg:rounds=10",
-    "rounds": "most exchanges after the first one",
-    "tol": "stop at this decrement",
-    "seed": "of masks and mini-batches",
-    "sites": "sites that must be there before the run starts",
-    "deadline": "seconds an exchange may take",
-    "wait": "seconds to wait for the sites",
-    "out": "folder for the result, at the server; empty: danl-run-<run id>",
-}
+"""The default of each key, and what it is for."""
+DEFAULTS = {key: default for key, (default, _) in KEYS.items()}
 
 
 def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -85,9 +71,7 @@ def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
 
 def commented_toml(config: Mapping[str, Any]) -> str:
     """The run configuration in TOML, with what each key is for."""
-    import tomli_w
-
-    return "".join(f"{tomli_w.dumps({key: value}).rstrip()}  # {COMMENTS[key]}\n" for key, value in config.items())
+    return "".join(f"{tomli_w.dumps({key: value}).rstrip()}  # {KEYS[key][1]}\n" for key, value in config.items())
 
 
 def _number(name: str, value: Any) -> float | None:

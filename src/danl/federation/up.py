@@ -3,7 +3,7 @@
 DIR/sites/       a file and a node configuration for each site
 DIR/certificates/, DIR/keys/   with TLS: the authority, the server's certificate, the nodes' keys
 DIR/flwr/        FLWR_HOME: Flower's own folder, with the connection "danl" in its config.toml
-DIR/logs/        what each process says
+DIR/logs/        the output of each process
 DIR/state.json   what runs, for `danl fit --engine flower`; there while the federation is up
 """
 
@@ -12,21 +12,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import sys
-import sysconfig
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from danl.data.fetch import cache_dir
 from danl.errors import InputError
 from danl.federation.certificates import Certificates, make_certificates, make_node_key
+from danl.federation.programs import executable, flower_environment, last_words
 from danl.storage.atomic import write_json
 
 HOST = "127.0.0.1"
@@ -40,7 +41,7 @@ STATE = "state.json"
 
 @dataclass
 class Federation:
-    """A federation on this machine: what was started, and where it keeps its things."""
+    """A federation on this machine: its processes, and the folder of its files."""
 
     folder: Path
     data: str
@@ -53,7 +54,7 @@ class Federation:
 
     @property
     def address(self) -> str:
-        """Of the SuperLink."""
+        """The SuperLink's."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -73,8 +74,8 @@ class Federation:
                     self.register(public)
                     keys = ("--auth-supernode-private-key", str(private))
                 self.start_node(str(config["name"]), config, *keys)
-                self._alive(f"supernode-{config['name']}")
-            self._await_nodes()
+            for name in list(self.processes)[1:]:
+                self._await(name, partial(self._is_connected, name), "found no SuperLink")
             self._write_state()
         except BaseException:
             self.stop()
@@ -82,24 +83,22 @@ class Federation:
 
     def _start_superlink(self) -> None:
         self.port = free_port()
-        security = ["--insecure"]
-        connection: dict[str, Any] = {"address": self.address, "insecure": True}
+        security, trust = ["--insecure"], dict[str, Any](insecure=True)
         if self.tls:
             self.certificates = made = make_certificates(self.folder / "certificates")
             security = ["--ssl-ca-certfile", str(made.authority), "--ssl-certfile", str(made.certificate)]
             security += ["--ssl-keyfile", str(made.key), "--enable-supernode-auth"]
-            connection = {"address": self.address, "root-certificates": str(made.authority)}
-        self.home.mkdir(parents=True, exist_ok=True)
+            trust = {"root-certificates": str(made.authority)}
+        connection = {"address": self.address} | trust
         _write_toml(self.home / "config.toml", {"superlink": {"default": CONNECTION, CONNECTION: connection}})
         address = ["--host", HOST, "--port", str(self.port)]
         # Without the last option an installer runs at every run.
         self._launch("superlink", "flower-superlink", *address, *security, "--disable-runtime-dependency-installation")
-        self._await_port()
+        self._await("superlink", self._listens, "did not listen")
 
     def start_node(self, name: str, config: Mapping[str, Any], *options: str, security: Sequence[str] = ()) -> None:
         """Start the SuperNode of a site; `options` for its key, `security` instead of what the federation has."""
         file = self.folder / "sites" / f"{name}.toml"
-        file.parent.mkdir(parents=True, exist_ok=True)
         _write_toml(file, config)
         trusted = ["--insecure"]
         if self.certificates is not None:
@@ -114,35 +113,34 @@ class Federation:
             words, env=self.environment(), capture_output=True, text=True, timeout=STARTS_WITHIN, check=False
         )
         if done.returncode != 0:
-            raise InputError(f"flwr supernode register failed: {(done.stderr or done.stdout).strip()[-500:]}")
+            raise InputError(f"flwr supernode register failed: {last_words(done)}")
 
     def environment(self) -> dict[str, str]:
-        """What Flower's processes are told: their folder, no reports to anybody, short waits, one core each."""
+        """The environment of Flower's processes."""
         return flower_environment(self.home)
 
     def log(self, name: str) -> str:
-        """What a process has said so far."""
+        """The output of a process so far."""
         path = self.folder / "logs" / f"{name}.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def wait(self) -> None:
-        """Return when a process has ended by itself, which none should."""
+        """Wait for a process to end by itself, which none should, and raise."""
         while all(process.poll() is None for process in self.processes.values()):
             time.sleep(0.5)
         ended = [name for name, process in self.processes.items() if process.poll() is not None]
         raise InputError(f"{ended[0]} has ended; see {self.folder / 'logs'}")
 
     def stop(self) -> None:
-        """Stop what was started here, each with the processes it started, and nothing else."""
-        for signal_number, patience in ((signal.SIGTERM, STOPS_WITHIN), (signal.SIGKILL, STOPS_WITHIN)):
+        """Stop the processes started here, each with its children, and nothing else."""
+        for signal_number in (signal.SIGTERM, signal.SIGKILL):
             for process in reversed(self.processes.values()):
-                _signal_group(process, signal_number)
-            end = time.monotonic() + patience
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended
+                    os.killpg(process.pid, signal_number)  # it leads a group of its own: see _launch
+            end = time.monotonic() + STOPS_WITHIN
             for process in self.processes.values():
-                try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(max(end - time.monotonic(), 0.1))
-                except subprocess.TimeoutExpired:
-                    continue
         self.processes.clear()
         (self.folder / STATE).unlink(missing_ok=True)
         pointer = _pointer()
@@ -160,36 +158,29 @@ class Federation:
                 stderr=subprocess.STDOUT,
                 env=self.environment(),
                 cwd=self.folder,
-                start_new_session=True,  # a group of its own: what it starts ends with it, and Ctrl-C is ours alone
+                start_new_session=True,  # a group of its own: its children end with it, and Ctrl-C is ours alone
             )
 
-    def _alive(self, name: str) -> None:
-        if self.processes[name].poll() is not None:
-            raise InputError(f"{name} did not start: {self.log(name).strip()[-800:]}")
-
-    def _await_port(self) -> None:
+    def _await(self, name: str, ready: Callable[[], bool], failure: str) -> None:
+        """Wait until a process is ready; raise with its output where it takes too long, or where any process ends."""
         end = time.monotonic() + STARTS_WITHIN
-        while time.monotonic() < end:
-            self._alive("superlink")
-            with socket.socket() as probe:
-                probe.settimeout(1.0)
-                if probe.connect_ex((HOST, self.port)) == 0:
-                    return
-            time.sleep(0.2)
-        raise InputError(f"the SuperLink did not listen within {STARTS_WITHIN:g} s: {self.log('superlink')[-800:]}")
-
-    def _await_nodes(self) -> None:
-        """Until every SuperNode has its id from the SuperLink."""
-        end = time.monotonic() + STARTS_WITHIN
-        names = [f"supernode-{config['name']}" for config in self.sites]
-        while time.monotonic() < end:
-            for name in names:
-                self._alive(name)
-            names = [name for name in names if "SuperNode ID" not in self.log(name)]
-            if not names:
+        while True:
+            for each, process in self.processes.items():
+                if process.poll() is not None:
+                    raise InputError(f"{each} did not start: {self.log(each).strip()[-800:]}")
+            if ready():
                 return
+            if time.monotonic() > end:
+                raise InputError(f"{name} {failure} within {STARTS_WITHIN:g} s: {self.log(name).strip()[-800:]}")
             time.sleep(0.2)
-        raise InputError(f"{names[0]} found no SuperLink within {STARTS_WITHIN:g} s: {self.log(names[0])[-800:]}")
+
+    def _is_connected(self, name: str) -> bool:
+        return "SuperNode ID" in self.log(name)  # it has one from the SuperLink
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            return probe.connect_ex((HOST, self.port)) == 0
 
     def _write_state(self) -> None:
         state = {
@@ -215,34 +206,9 @@ def running(folder: Path | None = None) -> dict[str, Any]:
             raise InputError("engine='flower': no federation is up; start one with danl flower up --sites 3 DATA")
         folder = Path(pointer.read_text(encoding="utf-8").strip())
     try:
-        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-        return dict(state) | {"folder": str(folder)}
+        return dict(json.loads((folder / STATE).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         raise InputError(f"{folder}: no federation is up there; start one with danl flower up") from None
-
-
-def flower_environment(home: Path | None) -> dict[str, str]:
-    """The environment Flower's commands run in."""
-    programs = os.pathsep.join([str(Path(sys.executable).parent), sysconfig.get_path("scripts")])
-    environment = os.environ | {
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": os.environ.get("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.1"),
-        "OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1"),
-        "PATH": os.pathsep.join([programs, os.environ.get("PATH", "")]),
-    }
-    if os.environ.get("PYTHONPATH"):  # they run in another folder
-        parts = os.environ["PYTHONPATH"].split(os.pathsep)
-        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in parts if part)
-    return environment if home is None else environment | {"FLWR_HOME": str(home.resolve())}
-
-
-def executable(name: str) -> str:
-    """The path of one of Flower's programs."""
-    found = shutil.which(name, path=flower_environment(None)["PATH"])
-    if found is None:
-        raise InputError(f"{name}: is not installed; pip install 'danl[flower]'")
-    return found
 
 
 def free_port() -> int:
@@ -253,17 +219,10 @@ def free_port() -> int:
 
 
 def _write_toml(path: Path, table: Mapping[str, Any]) -> None:
-    import tomli_w
-
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(tomli_w.dumps(table), encoding="utf-8")
 
 
 def _pointer() -> Path:
     """The file that says where the newest federation of this user is."""
     return cache_dir() / "flower-federation"
-
-
-def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
-    """Signal a process and what it started; its group has its own id, as it was started as a session."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended
-        os.killpg(process.pid, number)
