@@ -8,7 +8,7 @@ import pytest
 
 import danl
 from danl.plots.figures import COLOURS, MARKERS, STYLES, draw_progress
-from danl.plots.gallery import SHOWN, _draw_bytes, bytes_by_kind, coverage_of, plot_gallery
+from danl.plots.gallery import MOST_EXCHANGES, _draw_bytes, bytes_by_kind, coverage_of, plot_gallery
 from danl.run.history import History
 from tests.problems import random_problem
 
@@ -52,8 +52,8 @@ def test_it_says_what_it_shows(runs, tmp_path):
 def test_coverage_is_that_of_the_rows(runs):
     shown = coverage_of(runs["danl-masked"])
     rows = np.array([row.coverage for row in runs["danl-masked"]], dtype=float)
-    assert shown.shape == (rows.shape[1], SHOWN)
-    assert (shown == rows[:SHOWN].T).all()
+    assert shown.shape == (rows.shape[1], MOST_EXCHANGES)
+    assert (shown == rows[:MOST_EXCHANGES].T).all()
     short = coverage_of(History(list(runs["danl"])[:3]))
     assert np.isfinite(short[:, :3]).all()
     assert np.isnan(short[:, 3:]).all()

@@ -14,7 +14,7 @@ from danl.run.history import History
 from danl.storage.atomic import written_whole
 from danl.wording import floored
 
-# Okabe and Ito's palette: told apart by colour-blind readers; line styles and markers tell them apart in print. The
+# Okabe and Ito's palette, which colour-blind readers can tell apart; line styles and markers differ in print, too. The
 # lengths of the three have no common divisor: two runs that share one of these do not share the others.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (7, 2)), (0, (1, 3)), (0, (9, 2, 2, 2)))
@@ -34,26 +34,31 @@ def plot_histories(histories: Mapping[str, History], path: str | Path, *, title:
         A line above the panels.
 
     """
-    check_installed("plot_histories", "matplotlib", "plots")
+    check_histories("plot_histories", histories)
     from matplotlib.figure import Figure
 
-    check_histories(histories)
     figure = Figure(figsize=(9.0, 4.4), layout="constrained")
     by_rounds, by_bytes = figure.subplots(1, 2, sharey=True)
     draw_progress(by_rounds, by_bytes, histories)
     if len(histories) > 1:
         figure.legend(loc="outside lower center", ncols=min(len(histories), 4), frameon=False)
+    return write_figure(figure, path, title)
+
+
+def check_histories(caller: str, histories: Mapping[str, History]) -> None:
+    """Refuse to draw nothing, or without matplotlib."""
+    check_installed(caller, "matplotlib", "plots")
+    if not histories or not all(len(history) for history in histories.values()):
+        raise InputError("histories: must hold at least one run with at least one exchange")
+
+
+def write_figure(figure: Any, path: str | Path, title: str) -> Path:
+    """Write a matplotlib figure, with the title above its panels if there is one."""
     if title:
         figure.suptitle(title, fontsize=11)
     with written_whole(path) as partial:
         figure.savefig(partial, dpi=150)
     return Path(path)
-
-
-def check_histories(histories: Mapping[str, History]) -> None:
-    """Refuse to draw nothing."""
-    if not histories or not all(len(history) for history in histories.values()):
-        raise InputError("histories: must hold at least one run with at least one exchange")
 
 
 def draw_progress(by_rounds: Any, by_bytes: Any, histories: Mapping[str, History]) -> None:

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from danl.checks import check_installed
-from danl.plots.figures import check_histories, draw_progress
+from danl.plots.figures import check_histories, draw_progress, write_figure
 from danl.run.history import History
-from danl.storage.atomic import written_whole
 
-SHOWN = 40
+MOST_EXCHANGES = 40
 """Exchanges of each run whose coverage is shown: beyond that the cells are too narrow to see."""
-INSIDE = 4
-"""Runs whose names find room between the curves; those of more stand beside the panel."""
+MOST_NAMES = 4
+"""Runs whose names find room between the curves; with more runs the names stand beside the panel."""
 KINDS = {
     "hessian": "#332288",
     "gradient": "#88CCEE",
@@ -45,11 +43,10 @@ def plot_gallery(histories: Mapping[str, History], path: str | Path, *, title: s
         A line above the panels.
 
     """
-    check_installed("plot_gallery", "matplotlib", "plots")
+    check_histories("plot_gallery", histories)
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    check_histories(histories)
     figure: Any = Figure(figsize=(10.0, 7.4), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
     grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1.0))
     by_rounds = figure.add_subplot(grid[0, 0])
@@ -58,32 +55,28 @@ def plot_gallery(histories: Mapping[str, History], path: str | Path, *, title: s
     by_bytes.tick_params(labelleft=False)
     by_rounds.set_title("How far in how many exchanges", **HEADING)
     by_bytes.set_title("How far for how many bytes", **HEADING)
-    if len(histories) > INSIDE:
+    if len(histories) > MOST_NAMES:
         by_rounds.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     elif len(histories) > 1:
         by_rounds.legend(frameon=False, loc="best")
     _draw_coverage(figure, grid[1, 0], histories)
     _draw_bytes(figure.add_subplot(grid[1, 1]), histories)
-    if title:
-        figure.suptitle(title, fontsize=11)
-    with written_whole(path) as partial:
-        figure.savefig(partial, dpi=150)
-    return Path(path)
+    return write_figure(figure, path, title)
 
 
 HEADING: dict[str, Any] = {"fontsize": 10.5, "loc": "left", "fontweight": "bold"}
 
 
 def coverage_of(history: History) -> NDArray[np.float64]:
-    """Workers on each region in the first exchanges, (regions, SHOWN); nan after the end of the run."""
-    shown = np.asarray(history.column("coverage"), dtype=float)[:SHOWN].T
-    return np.pad(shown, ((0, 0), (0, SHOWN - shown.shape[1])), constant_values=np.nan)
+    """Workers on each region in the first exchanges, (regions, MOST_EXCHANGES); nan after the end of the run."""
+    shown = np.asarray(history.column("coverage"), dtype=float)[:MOST_EXCHANGES].T
+    return np.pad(shown, ((0, 0), (0, MOST_EXCHANGES - shown.shape[1])), constant_values=np.nan)
 
 
 def bytes_by_kind(history: History) -> dict[str, int]:
     """Bytes up and down of a run, by kind of exchange."""
-    kinds, moved = history.column("kind"), history.column("bytes_up") + history.column("bytes_down")
-    return {str(kind): int(moved[kinds == kind].sum()) for kind in dict.fromkeys(kinds)}
+    kinds, sent = history.column("kind"), history.column("bytes_up") + history.column("bytes_down")
+    return {str(kind): int(sent[kinds == kind].sum()) for kind in dict.fromkeys(kinds)}
 
 
 def _draw_coverage(figure: Any, place: Any, histories: Mapping[str, History]) -> None:
@@ -97,7 +90,7 @@ def _draw_coverage(figure: Any, place: Any, histories: Mapping[str, History]) ->
     for number, (label, history) in enumerate(histories.items()):
         axes = figure.add_subplot(strips[number, 0], sharex=axes)
         picture = axes.pcolormesh(
-            np.arange(SHOWN + 1) - 0.5,
+            np.arange(MOST_EXCHANGES + 1) - 0.5,
             np.arange(len(coverage_of(history)) + 1),
             coverage_of(history),
             cmap="Blues",
@@ -111,11 +104,11 @@ def _draw_coverage(figure: Any, place: Any, histories: Mapping[str, History]) ->
         axes.set_ylabel(label, rotation=0, ha="right", va="center")
         axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
         axes.tick_params(labelbottom=number == len(histories) - 1, length=0)
-        if len(history) < SHOWN:
+        if len(history) < MOST_EXCHANGES:
             axes.text(len(history), 0.5, "ended", transform=axes.get_xaxis_transform(), va="center", color="#555555")
         every.append(axes)
     every[0].set_title("Workers on each region", **HEADING)
-    every[-1].set_xlabel(f"exchange, the first {SHOWN}; a row for each region")
+    every[-1].set_xlabel(f"exchange, the first {MOST_EXCHANGES}; a row for each region")
     bar = figure.colorbar(picture, ax=every, pad=0.02, aspect=16, label="workers")
     bar.ax.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
     bar.outline.set_visible(False)
@@ -123,12 +116,12 @@ def _draw_coverage(figure: Any, place: Any, histories: Mapping[str, History]) ->
 
 def _draw_bytes(axes: Any, histories: Mapping[str, History]) -> None:
     """A bar for every run, cut by kind of exchange."""
-    spent = [bytes_by_kind(history) for history in histories.values()]
-    kinds = dict.fromkeys([*KINDS, *(kind for run in spent for kind in run)])
+    by_run = [bytes_by_kind(history) for history in histories.values()]
+    kinds = dict.fromkeys([*KINDS, *(kind for run in by_run for kind in run)])
     places = np.arange(len(histories))
     before = np.zeros(len(histories))
     for kind in kinds:
-        part = np.array([run.get(kind, 0) for run in spent]) / 1e6
+        part = np.array([run.get(kind, 0) for run in by_run]) / 1e6
         if part.any():
             axes.barh(places, part, left=before, height=0.55, color=KINDS.get(kind, "#666666"), label=kind)
             before += part
