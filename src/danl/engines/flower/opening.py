@@ -26,6 +26,8 @@ from danl.worker.worker import Worker
 
 LONGEST = 64_000_000
 """Characters an opening may have: regions given as index groups take a few for every feature."""
+TERMS = ("loss", "l2", "alpha", "weighting", "intercept", "feature_names")
+"""What an opening has of a problem."""
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "worker": lambda value: is_whole(value, 0),
     "loss": lambda value: isinstance(value, str),
@@ -100,14 +102,7 @@ class Opening:
 
     def worker_for(self, shard: Shard) -> Worker:
         """The worker these terms make of a shard."""
-        terms = RemoteProblem(
-            loss=self.loss,
-            l2=self.l2,
-            alpha=self.alpha,
-            weighting=self.weighting,
-            intercept=self.intercept,
-            feature_names=self.feature_names,
-        )
+        terms = RemoteProblem(**{name: getattr(self, name) for name in TERMS})
         if self.centre is not None:
             if len(self.centre) != shard.X.shape[1]:
                 raise bad_argument("opening.centre", len(self.centre), f"{shard.X.shape[1]} numbers, one a column")
