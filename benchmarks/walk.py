@@ -108,6 +108,9 @@ class Watch:
         return next(frame for frame in self.before if frame in self.after)
 
 
+GIVEN = Watch.__call__.__code__
+
+
 def stack() -> list[FrameType]:
     """The functions that wait for the callback, innermost first."""
     frame: FrameType | None = sys._getframe(2)
@@ -122,27 +125,18 @@ def walks(watch: Watch) -> tuple[Walk, Walk]:
     """The walk from the plan to the row, and that from callback to callback."""
     loop, callers = watch.loop, {call.frame: call for call in watch.calls}
     within = [depth_and_top(call, callers, loop) for call in watch.calls]
-    called_back = {id(top.frame) for top, call in zip(tops(within), watch.calls, strict=True) if is_given(call, watch)}
+    tops = [top for _, top in within]
+    given = next((top for top, call in zip(tops, watch.calls, strict=True) if call.code is GIVEN), None)
+    lines = [top.line if top.caller is loop else None for top in tops]
     plan = type(danl.methods.make_method("danl")).plan.__code__
-    begin = line_of(plan, watch.calls, within)
-    end = line_of(danl.History.append.__code__, watch.calls, within)
-    lines = [top.line if top.caller is loop else None for top in tops(within)]
-    first, last = lines.index(begin), len(lines) - 1 - lines[::-1].index(end)
+    first = lines.index(line_of(plan, watch.calls, lines))
+    last = len(lines) - 1 - lines[::-1].index(line_of(danl.History.append.__code__, watch.calls, lines))
     kept = [
         (place, (depth, call))
         for place, ((depth, top), call) in enumerate(zip(within, watch.calls, strict=True))
-        if call.counts and top.caller is loop and id(top.frame) not in called_back
+        if call.counts and top.caller is loop and (given is None or top.frame is not given.frame)
     ]
     return Walk(tuple(each for place, each in kept if first <= place <= last)), Walk(tuple(each for _, each in kept))
-
-
-def tops(within: Sequence[tuple[int, Call]]) -> list[Call]:
-    return [top for _, top in within]
-
-
-def is_given(call: Call, watch: Watch) -> bool:
-    """Whether this is the call of the callback."""
-    return call.code is type(watch).__call__.__code__
 
 
 def depth_and_top(call: Call, callers: dict[FrameType, Call], loop: FrameType) -> tuple[int, Call]:
@@ -154,15 +148,18 @@ def depth_and_top(call: Call, callers: dict[FrameType, Call], loop: FrameType) -
     return depth, call
 
 
-def line_of(code: CodeType, calls: Sequence[Call], within: Sequence[tuple[int, Call]]) -> int:
+def line_of(code: CodeType, calls: Sequence[Call], lines: Sequence[int | None]) -> int | None:
     """The line of the loop on which a function is called first."""
-    return next(top.line for (_, top), call in zip(within, calls, strict=True) if call.code is code)
+    for line, call in zip(lines, calls, strict=True):
+        if call.code is code:
+            return line
+    raise LookupError(f"the round did not call {code.co_qualname}, by which begin and end of the walk are told")
 
 
 def the_round(rows: Sequence[danl.Row], workers: int) -> int:
     """The first accepted masked round right after an accepted masked round."""
     masked = [row.kind == "gradient" and not row.refused and max(row.coverage) < workers for row in rows]
-    return next(number for number, both in enumerate(zip(masked, masked[1:], strict=False), 1) if all(both))
+    return next(number for number, both in enumerate(pairwise(masked), 1) if all(both))
 
 
 def watched() -> Watch:

@@ -102,6 +102,9 @@ class Replies:
         Who did not answer, and why.
     dropped : int
         Replies that came late, twice, for another exchange or from nobody that was asked.
+    from_messages : bool
+        Whether each came as a message of its own: these are added up one by one, in the order of the workers, so that
+        all engines that carry messages give the same bits.
 
     """
 
@@ -116,6 +119,7 @@ class Replies:
     curvature_sum: Array | None = None
     failures: Mapping[int, Failure] = field(default_factory=dict)
     dropped: int = 0
+    from_messages: bool = False
 
     def __post_init__(self) -> None:
         if self.senders is EVERYONE:
@@ -231,7 +235,7 @@ class ReplyForm:
                 received[worker] = reply
             else:
                 failed[worker] = Failure(worker, "invalid", fault)
-        return replace(self._stacked(exchange, received), failures=failed, dropped=dropped)
+        return replace(self._stacked(exchange, received), failures=failed, dropped=dropped, from_messages=True)
 
     def _stacked(self, exchange: Exchange, received: Mapping[int, Any]) -> Replies:
         workers = np.array(list(received), dtype=np.int64)

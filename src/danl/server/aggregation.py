@@ -30,7 +30,8 @@ def mean_hessian(replies: Replies, weights: Array, d: int) -> Array:
 def mean_gradient(replies: Replies, weights: Array) -> Array:
     """sum_i weight_i grad F_i of whole gradients (line 7)."""
     assert replies.gradients is not None, "these replies have no gradient"
-    return np.asarray(shares(weights, replies.senders) @ replies.gradients)
+    own = shares(weights, replies.senders)
+    return _in_order(own, replies.gradients) if replies.from_messages else np.asarray(own @ replies.gradients)
 
 
 def mean_loss(replies: Replies, weights: Array) -> float:
@@ -47,11 +48,7 @@ def mean_loss_size(replies: Replies, weights: Array) -> float:
 
 def mean_value(replies: Replies, weights: Array, name: str) -> Array:
     """sum_i weight_i value_i of another field of the replies: the models of FedAvg, for example."""
-    values = replies.values[name]
-    total = np.zeros(values.shape[1:])
-    for share, value in zip(shares(weights, replies.workers), values, strict=True):
-        total = total + share * value
-    return total
+    return _in_order(shares(weights, replies.workers), replies.values[name])
 
 
 def losses_by_worker(replies: Replies, n_workers: int) -> Array:
@@ -59,3 +56,10 @@ def losses_by_worker(replies: Replies, n_workers: int) -> Array:
     losses = np.full(n_workers, np.nan)
     losses[replies.workers] = np.where(np.isnan(replies.losses), np.inf, replies.losses)
     return losses
+
+
+def _in_order(own: Array, rows: Array) -> Array:
+    total = np.zeros(rows.shape[1:])
+    for share, row in zip(own, rows, strict=True):
+        total = total + share * row
+    return total
