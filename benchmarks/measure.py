@@ -152,7 +152,7 @@ def environment() -> dict[str, Any]:
 
     from benchmarks.blocks import commit
     from danl import __version__
-    from danl.reproduce.report import processor
+    from danl.reproduce.pages import processor
 
     versions = {"danl": __version__, "Python": platform.python_version()}
     for name in PACKAGES:

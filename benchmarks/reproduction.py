@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.blocks import put_between_markers
-from danl.reproduce import report
+from danl.reproduce import pages
 from danl.reproduce.curves import slug
 from danl.reproduce.runs import MILD, PAPER, READINGS, Plan
 
@@ -29,9 +29,9 @@ SHOWN = (
 )
 
 
-def verdicts_of(folder: Path) -> list[report.Verdict]:
+def verdicts_of(folder: Path) -> list[pages.Verdict]:
     entries = json.loads((folder / "claims.json").read_text(encoding="utf-8"))["verdicts"]
-    return [report.verdict_from(entry) for entry in entries]
+    return [pages.verdict_from(entry) for entry in entries]
 
 
 def section(folder: Path) -> str:
@@ -43,7 +43,7 @@ def section(folder: Path) -> str:
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + f", on {machine['processor']}, {machine['cores']} cores."
     )
-    return "\n\n".join([report.setting(Plan()), made_with, report.verdict_table(verdicts_of(folder))])
+    return "\n\n".join([pages.setting(Plan()), made_with, pages.verdict_table(verdicts_of(folder))])
 
 
 def main(words: list[str]) -> int:
@@ -63,7 +63,7 @@ def main(words: list[str]) -> int:
         for name in ("claims.json", "environment.json"):
             shutil.copyfile(folder / name, KEPT / name)
         put_between_markers(DOCUMENT, section(folder), "claims")
-        put_between_markers(DOCUMENT, report.open_points(), "open-points")
+        put_between_markers(DOCUMENT, pages.open_points(), "open-points")
     else:
         print(section(folder))
     return 0

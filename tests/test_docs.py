@@ -571,14 +571,13 @@ def test_the_figures_of_the_reproduction_were_made_with_what_is_run_today():
 def test_the_verdicts_in_the_document_are_those_of_the_rows():
     from benchmarks.reproduction import DOCUMENT, KEPT, section
 
-    from danl.reproduce import report
+    from danl.reproduce import pages
     from danl.reproduce.claims import CLAIMS
 
     text = DOCUMENT.read_text(encoding="utf-8")
     assert section(KEPT) in text
-    assert report.open_points() in text
+    assert pages.open_points() in text
     judged = [
-        verdict.claim
-        for verdict in map(report.verdict_from, json.loads((KEPT / "claims.json").read_text())["verdicts"])
+        verdict.claim for verdict in map(pages.verdict_from, json.loads((KEPT / "claims.json").read_text())["verdicts"])
     ]
     assert judged == [claim.name for claim in CLAIMS]

@@ -8,7 +8,7 @@ whatever is at or below it is drawn at the floor and said to be that, because no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 FLOOR = 1e-15
@@ -95,6 +95,11 @@ def listed(items: Iterable[object], most: int | None = 8) -> str:
     if most is not None and len(words) > most:
         return f"{', '.join(words[:most])} and {len(words) - most:,} more"
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def named(noun: str, items: Collection[object]) -> str:
+    """("worker", [2]) -> worker 2; ("worker", [2, 5]) -> workers 2 and 5."""
+    return f"{noun if len(items) == 1 else f'{noun}s'} {listed(items)}"
 
 
 def rounded(value: Any, digits: int = 4) -> Any:

@@ -11,7 +11,7 @@ from rich.console import Console
 import danl
 from danl.cli.display import ProgressLine
 from danl.cli.terminal_view import TerminalView
-from danl.report.live import LivePage
+from danl.report.live_page import LivePage
 from danl.wording import human_bytes
 from tests.cli.shell import run
 from tests.problems import random_problem
@@ -122,7 +122,7 @@ def test_the_page_counts_the_whole_run(capsys, tmp_path, monkeypatch, first_part
         told.extend([self.rows_after(0), self.rows_after(3), self.rows_after(7)])
 
     monkeypatch.setattr(LivePage, "finish", look)
-    monkeypatch.setattr("danl.report.live.LAST_LOOK_SECONDS", 0.0)  # nobody looks any more
+    monkeypatch.setattr("danl.report.live_page.LAST_LOOK_SECONDS", 0.0)  # nobody looks any more
     ended = run(capsys, *words, "--serve", "--resume", tmp_path / "ck").json
     summary = told[0]["run"]["summary"]
     assert [summary[name] for name in ("exchanges", "bytes_up", "bytes_down")] == [
@@ -183,7 +183,7 @@ def test_the_line_counts_the_bytes_of_the_whole_run(parts):
 
 def test_pieces_without_a_trace_have_no_masks(parts, monkeypatch):
     """A page that fetches many rows piece by piece: the first ones are of the part that left no trace."""
-    monkeypatch.setattr("danl.report.live.MOST_ROWS", 3)
+    monkeypatch.setattr("danl.report.live_page.MOST_ROWS", 3)
     trace = danl.Trace()
     page = LivePage(trace, {})
     parts(callback=page, trace=trace)

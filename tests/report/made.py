@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from danl.report.run import RecordedRun
+from danl.report.recorded import RecordedRun
 from danl.run.history import History, Row
 from danl.run.trace import Trace
 

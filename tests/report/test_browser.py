@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from danl.report import growing as growing_module
+from danl.report import running_totals as totals_module
 from danl.report import write_report
-from danl.report.live import LivePage, Server
+from danl.report.live_page import LivePage, LiveServer
 from danl.run.trace import Trace
 from danl.wording import FLOOR
 from tests.report.browser import Browser
@@ -232,7 +232,7 @@ def test_what_is_known_of_workers_only_since_an_exchange_is_said_to_be_so(browse
 
 
 def test_a_served_page_keeps_open_what_was_opened_and_only_the_newest_masks(browser, monkeypatch):
-    monkeypatch.setattr(growing_module, "frames_that_fit", lambda trace: 6)
+    monkeypatch.setattr(totals_module, "frames_that_fit", lambda trace: 6)
     whole, trace = large_run(40, 4, 3), Trace()
     trace.begin(4, 3)
     page = LivePage(trace, dict(whole.config))
@@ -244,7 +244,7 @@ def test_a_served_page_keeps_open_what_was_opened_and_only_the_newest_masks(brow
             page(whole.history[number])
 
     go_on(0, 5)
-    server = Server(page)
+    server = LiveServer(page)
     try:
         browser.go(server.address)
         browser.until("document.getElementById('live').textContent.includes('5 exchanges')")
@@ -309,7 +309,7 @@ def test_a_large_report_opens_and_its_slider_answers(browser, pages):
 
 SERVED = """
 import threading
-from danl.report import live
+from danl.report import live_page as live
 live.LAST_LOOK_SECONDS = live.OPEN_SECONDS = 240.0
 opened, page, noted = threading.Event(), live.LivePage.page, live.LivePage.__call__
 live.LivePage.page = lambda self: opened.set() or page(self)

@@ -8,7 +8,7 @@ import numpy as np
 from danl.report.encode import MOST_POINTS, chosen_rows, four_in_a_byte, kind_number, masks_of, row_columns, spaced
 from danl.report.page import in_script
 from danl.report.payload import payload_of, run_payload
-from danl.report.run import RecordedRun
+from danl.report.recorded import RecordedRun
 from danl.run.history import History
 from danl.run.trace import Trace
 from tests.report.made import large_run, row, run_of, trace_of

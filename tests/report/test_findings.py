@@ -120,7 +120,7 @@ def test_of_many_regions_the_longest_waits_are_named():
 
 
 def test_regions_trained_in_every_other_round_are_no_news():
-    assert untrained_regions(run_of([row(i, coverage=(4, 4 * (i % 2))) for i in range(9)])) == []
+    assert list(untrained_regions(run_of([row(i, coverage=(4, 4 * (i % 2))) for i in range(9)]))) == []
 
 
 def test_the_longest_wait_of_a_pair_is_the_histories_gamma():
@@ -168,7 +168,7 @@ def test_equally_slow_workers_are_named_together():
 def test_of_a_pace_that_hardly_matters_nothing_is_said(slow):
     seconds = np.ones((10, 8))
     seconds[:, 2] = slow
-    assert pace(run_of([row(i) for i in range(10)], trace=trace_of(np.ones((10, 8, 2)), seconds=seconds))) == []
+    assert list(pace(run_of([row(i) for i in range(10)], trace=trace_of(np.ones((10, 8, 2)), seconds=seconds)))) == []
 
 
 def test_nobody_sets_the_pace_where_it_changes():
@@ -178,8 +178,8 @@ def test_nobody_sets_the_pace_where_it_changes():
 
 
 def test_without_profiles_there_is_no_pace():
-    assert pace(run_of([row(0)], trace=trace_of(np.ones((1, 4, 2))))) == []
-    assert pace(run_of([row(0)])) == []
+    assert list(pace(run_of([row(0)], trace=trace_of(np.ones((1, 4, 2)))))) == []
+    assert list(pace(run_of([row(0)]))) == []
 
 
 def test_a_worker_that_does_not_answer_is_not_the_slowest():
@@ -243,7 +243,7 @@ def test_refused_steps_and_where():
     assert said(refusals, run_of([row(0), row(1, refused=1)])) == [
         "1 trial step was refused, because the objective had risen: in exchange 1."
     ]
-    assert refusals(run_of([row(0)])) == []
+    assert list(refusals(run_of([row(0)]))) == []
 
 
 def test_linear_convergence_has_its_factor():

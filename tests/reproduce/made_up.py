@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from danl.reproduce.runs import READINGS, START, Run
-from danl.reproduce.store import Stored
+from danl.reproduce.runs import READINGS, START, RunSpec
+from danl.reproduce.store import StoredRun
 from danl.run.history import History, Row
 
 OPTIMUM = 0.25
@@ -36,7 +36,7 @@ class Course:
         return np.array([self.start, self.phase_one, *np.clip(falling, 1e-14, 1e12)])
 
 
-Change = Callable[[Run, Course], Course]
+Change = Callable[[RunSpec, Course], Course]
 
 PSI_GAMMA = {(1, 4): 0.10, (1, 2): 0.11, (2, 4): 0.18, (2, 2): 0.20}
 RATES = {"coverage:psi=1": 0.1, "coverage:psi=3": 0.2, "subset:S=1,order=random": 0.09, "full": 0.2} | {
@@ -46,7 +46,7 @@ RATES = {"coverage:psi=1": 0.1, "coverage:psi=3": 0.2, "subset:S=1,order=random"
 }
 
 
-def as_claimed(run: Run) -> Course:
+def as_claimed(run: RunSpec) -> Course:
     """A world in which every claim of the paper is true."""
     if run.method in READINGS:
         return Course(RATES[run.policy])
@@ -57,7 +57,7 @@ def as_claimed(run: Run) -> Course:
 
 
 @cache  # most changes leave most runs as they are
-def stored(run: Run, course: Course) -> Stored:
+def stored(run: RunSpec, course: Course) -> StoredRun:
     gaps = course.gaps(run.rounds)
     rows = [
         Row(
@@ -99,13 +99,13 @@ def stored(run: Run, course: Course) -> Stored:
         if run.certified
         else None,
     }
-    return Stored(run, History(rows), record)
+    return StoredRun(run, History(rows), record)
 
 
-def world(*changes: Change, read_from: Callable[[Run], bool] = lambda run: True) -> Callable[[Run], Stored]:
+def world(*changes: Change, read_from: Callable[[RunSpec], bool] = lambda run: True) -> Callable[[RunSpec], StoredRun]:
     """A reader of made-up runs; it refuses runs that `read_from` does not have."""
 
-    def read(run: Run) -> Stored:
+    def read(run: RunSpec) -> StoredRun:
         assert read_from(run), f"{run} was not announced"
         course = as_claimed(run)
         for change in changes:
@@ -115,7 +115,7 @@ def world(*changes: Change, read_from: Callable[[Run], bool] = lambda run: True)
     return read
 
 
-def where(condition: Callable[[Run], bool], **fields: object) -> Change:
+def where(condition: Callable[[RunSpec], bool], **fields: object) -> Change:
     """A change of some fields in the runs that meet the condition."""
     return lambda run, course: replace(course, **fields) if condition(run) else course
 
@@ -132,5 +132,5 @@ def masks(*policies: str, **fields: object) -> Change:
     return where(lambda run: run.method in READINGS and run.policy in policies, **fields)
 
 
-def from_start(run: Run) -> bool:
+def from_start(run: RunSpec) -> bool:
     return run.start == START

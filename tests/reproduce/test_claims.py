@@ -8,7 +8,7 @@ from danl.reproduce.claims import CLAIMS, claim_runs, judge_all
 from danl.reproduce.claims.base import SHARE, Case
 from danl.reproduce.claims.measures import clipped_gap
 from danl.reproduce.claims.rules import on_most_data
-from danl.reproduce.runs import MILD, NEAR, PAPER, QUICK, READINGS, Plan, Run
+from danl.reproduce.runs import MILD, NEAR, PAPER, QUICK, READINGS, Plan, RunSpec
 from tests.reproduce.made_up import everywhere, from_start, masks, reading, where, world
 
 PLAN = Plan(data=("a1a", "phishing"), n_seeds=1, penalties=(PAPER, MILD))
@@ -192,7 +192,7 @@ def test_every_run_is_asked_for_once(plan):
     runs = claim_runs(plan)
     assert len(set(runs)) == len(runs)
     assert {run for claim in CLAIMS for run in claim.runs(plan)} == set(runs)
-    assert all(isinstance(run, Run) for run in runs)
+    assert all(isinstance(run, RunSpec) for run in runs)
 
 
 @pytest.mark.parametrize("name", BY_NAME)

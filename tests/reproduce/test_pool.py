@@ -4,10 +4,10 @@ import pytest
 
 from danl.reproduce.execute import digest
 from danl.reproduce.pool import _batches, complete, missing_runs
-from danl.reproduce.runs import MILD, Run
+from danl.reproduce.runs import MILD, RunSpec
 from danl.reproduce.store import Store
 
-RUNS = [Run("a1a", MILD, "danl-masked", "coverage:psi=3", seed, rounds=3) for seed in (0, 1, 2)]
+RUNS = [RunSpec("a1a", MILD, "danl-masked", "coverage:psi=3", seed, rounds=3) for seed in (0, 1, 2)]
 
 
 def rows(store, run):
@@ -37,8 +37,8 @@ def test_missing_runs_are_done_once_and_alike(tmp_path):
 
 
 def test_runs_on_one_problem_stay_together():
-    mixed = [Run("a1a", MILD, method, seed=seed) for method in ("danl", "gd") for seed in (0, 1)]
-    mixed.append(Run("a1a", MILD, "newton", seed=1, rounds=500))
+    mixed = [RunSpec("a1a", MILD, method, seed=seed) for method in ("danl", "gd") for seed in (0, 1)]
+    mixed.append(RunSpec("a1a", MILD, "newton", seed=1, rounds=500))
     batches = _batches(mixed)
     assert [len({run.problem for run in batch}) for batch in batches] == [1, 1]
     assert [batch[0].seed for batch in batches] == [1, 0]  # the longest first

@@ -14,10 +14,10 @@ pytestmark = pytest.mark.slow
 RUNS = """
 import json, sys
 from danl.reproduce.execute import execute
-from danl.reproduce.runs import MILD, PAPER, Run
-execute(Run("a1a", MILD, "danl", "coverage:psi=3", rounds=3, certified=True))
-execute(Run("a1a", PAPER, "danl-paper", "random:keep=0.5", rounds=3, start="near"))
-execute(Run("a1a", MILD, "gd:learning_rate=1.9/L", decades=2.0, partition="sorted:shuffle=0.5", rounds=3))
+from danl.reproduce.runs import MILD, PAPER, RunSpec
+execute(RunSpec("a1a", MILD, "danl", "coverage:psi=3", rounds=3, certified=True))
+execute(RunSpec("a1a", PAPER, "danl-paper", "random:keep=0.5", rounds=3, start="near"))
+execute(RunSpec("a1a", MILD, "gd:learning_rate=1.9/L", decades=2.0, partition="sorted:shuffle=0.5", rounds=3))
 print(json.dumps([name for name in sys.modules if name.partition(".")[0] == "danl"]))
 """
 

@@ -32,7 +32,7 @@ def report(
     Example: danl report run --open
     """
     from danl.report.page import require_plotly, write_report  # here: --help should not wait for it
-    from danl.report.run import read_runs
+    from danl.report.recorded import read_runs
 
     screen = console()
     require_plotly()

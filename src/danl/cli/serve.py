@@ -13,7 +13,7 @@ from danl.run.history import History, Row
 from danl.run.trace import Trace
 
 if TYPE_CHECKING:
-    from danl.report.live import LivePage, Server
+    from danl.report.live_page import LivePage, LiveServer
 
 
 class Served:
@@ -23,14 +23,14 @@ class Served:
         self, wanted: bool, port: int, trace: Trace, told: Mapping[str, Any], title: str, screen: Console
     ) -> None:
         self._page: LivePage | None = None
-        self._server: Server | None = None
+        self._server: LiveServer | None = None
         self._screen = screen
         if not wanted:
             return
-        from danl.report.live import LivePage, Server
+        from danl.report.live_page import LivePage, LiveServer
 
         self._page = LivePage(trace, told, title)
-        self._server = Server(self._page, port)
+        self._server = LiveServer(self._page, port)
         screen.print(f"the run is shown at {self._server.address}", soft_wrap=True)
 
     def __enter__(self) -> Served:

@@ -8,7 +8,7 @@ import shlex
 import numpy as np
 
 from danl.report.findings import Finding, region_waits
-from danl.report.run import RecordedRun
+from danl.report.recorded import RecordedRun
 from danl.report.trend import trend_of
 from danl.wording import percent
 
@@ -52,7 +52,7 @@ def after_divergence(run: RecordedRun) -> list[str]:
 
 def smaller_step(run: RecordedRun) -> str:
     """A tenth of the step that was given; where none was, the one that is worked out is not to blame."""
-    rate = run.told("settings", "method_options", "learning_rate")
+    rate = run.config_at("settings", "method_options", "learning_rate")
     if not isinstance(rate, int | float) or not math.isfinite(rate):
         return f"Try --method danl: it goes back where the objective rises, which {family(run)} does not."
     return (
@@ -80,10 +80,10 @@ def after_interruption(run: RecordedRun) -> list[str]:
 
 def resumption(run: RecordedRun, when: str) -> str:
     """How to go on: from the checkpoints there are, or from those of the next time; nothing where there can be none."""
-    folder = run.told("options", "checkpoint") or run.told("options", "resume")
+    folder = run.config_at("options", "checkpoint") or run.config_at("options", "resume")
     if isinstance(folder, str):
         return f"Go on with --resume {shlex.quote(folder)}{when}: the same command, from the newest checkpoint"
-    if str(run.told("options", "engine") or "").partition(":")[0] == "flower":
+    if str(run.config_at("options", "engine") or "").partition(":")[0] == "flower":
         return ""
     return f"Try --checkpoint DIR: such a run then goes on with --resume DIR{when}"
 
@@ -96,7 +96,7 @@ def more_rounds(run: RecordedRun) -> list[str]:
 
 def rounds_needed(run: RecordedRun) -> int | None:
     """Rounds to the tolerance at the mean rate of the decrement over the last half; None where it does not fall."""
-    tol = run.told("settings", "tol")
+    tol = run.config_at("settings", "tol")
     if run.status != "max_rounds" or not isinstance(tol, float) or tol <= 0:
         return None
     values = run.history.column("decrement")
@@ -116,7 +116,7 @@ def rounds_needed(run: RecordedRun) -> int | None:
 
 def larger_batches(run: RecordedRun) -> list[str]:
     """More rows for a gradient, where those of few have the losses refuse steps and it gets no nearer."""
-    size, trend = run.told("settings", "method_options", "batch_size"), trend_of(run.history)
+    size, trend = run.config_at("settings", "method_options", "batch_size"), trend_of(run.history)
     refused = int(run.history.column("refused").sum())
     if run.status != "max_rounds" or not isinstance(size, int) or trend is None or not refused:
         return []
@@ -147,7 +147,7 @@ def another_method(run: RecordedRun) -> list[str]:
 def cover(run: RecordedRun) -> list[str]:
     """A policy that leaves no region out for long, where it was the policy that did: not replies that did not come."""
     regions = len(run.history[0].coverage)
-    if run.told("promised", "min_trained") == regions:
+    if run.config_at("promised", "min_trained") == regions:
         return []
     numbers, failed = run.history.column("exchange"), run.history.column("failed")
     lost = {int(number) for number in numbers[failed > 0]}

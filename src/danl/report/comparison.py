@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from danl.report.findings import Finding
-from danl.report.run import RecordedRun
+from danl.report.recorded import RecordedRun
 from danl.wording import counted, gap_text, human_bytes, listed, number, seconds
 
 LOST = ("diverged", "quorum_lost")
@@ -35,10 +35,10 @@ def comparison(runs: Sequence[RecordedRun]) -> list[Finding]:
 def difference(runs: Sequence[RecordedRun]) -> str:
     """In what the runs did not minimise the same thing; empty where they did, as far as is known."""
     for keys, words in PARTS:
-        told = {str(run.told(*keys)) for run in runs if run.told(*keys) is not None}
-        if len(told) > 1:
+        values = {str(run.config_at(*keys)) for run in runs if run.config_at(*keys) is not None}
+        if len(values) > 1:
             return words
-    if len({(str(run.told("settings", "l2")), str(run.told("settings", "alpha"))) for run in runs}) > 1:
+    if len({(str(run.config_at("settings", "l2")), str(run.config_at("settings", "alpha"))) for run in runs}) > 1:
         return "have different penalties"
     dealt = {text for run in runs if (text := _dealt(run)) is not None}
     return "have their rows dealt out differently, on which this objective depends" if len(dealt) > 1 else ""
@@ -50,10 +50,14 @@ def _dealt(run: RecordedRun) -> str | None:
     With l2 the penalty depends on how many rows each worker has. With uniform weights, and not as many for each, it
     matters, too, which ones.
     """
-    rows, uniform = run.told("settings", "rows"), run.told("settings", "weighting") == "uniform"
-    if not isinstance(rows, list) or not (uniform or run.told("settings", "l2")):
+    rows, uniform = run.config_at("settings", "rows"), run.config_at("settings", "weighting") == "uniform"
+    if not isinstance(rows, list) or not (uniform or run.config_at("settings", "l2")):
         return None
-    which = (run.told("data", "partition"), run.told("settings", "seed")) if uniform and len(set(rows)) > 1 else ()
+    which = (
+        (run.config_at("data", "partition"), run.config_at("settings", "seed"))
+        if uniform and len(set(rows)) > 1
+        else ()
+    )
     return str((sorted(rows), which))
 
 

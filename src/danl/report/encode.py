@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from danl.report.run import RecordedRun
+from danl.report.recorded import RecordedRun
 from danl.run.history import TRAINING, History
 from danl.run.trace import Trace
 

@@ -1,4 +1,4 @@
-"""What there is to say of a run, in sentences: each function looks at one thing, and is silent where there is nothing.
+"""What there is to say of a run, in sentences: each function looks at one thing, and yields nothing where that is so.
 
 They are pure functions of the rows, the trace and the configuration, so that every sentence can be checked against the
 numbers it is made of. `advice.py` has what to try next.
@@ -6,23 +6,25 @@ numbers it is made of. `advice.py` has what to try next.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from danl.protocol.messages import Mask
 from danl.report.pace import pace_of
-from danl.report.run import RecordedRun
+from danl.report.recorded import RecordedRun
 from danl.report.trend import Trend, trend_of
 from danl.run.trace import NOT_ASKED, SILENT
-from danl.wording import counted, gap_text, human_bytes, listed, number, percent, seconds
+from danl.wording import counted, gap_text, human_bytes, listed, named, number, percent, seconds
 
 Tone = Literal["good", "note", "warn", "try"]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 NAMED_REGIONS = 3
 """Regions with the longest waits that are named one by one."""
-ENDINGS = {
+ENDINGS: dict[str, tuple[Tone, str]] = {
     "converged": ("good", "Converged"),
     "max_rounds": ("warn", "Used up its rounds without reaching the tolerance: ended"),
     "diverged": ("warn", "Diverged: ended"),
@@ -51,112 +53,95 @@ def findings(run: RecordedRun) -> list[Finding]:
     return [*said, *(Finding("note", note) for note in run.notes), *advice(run)]
 
 
-def ending(run: RecordedRun) -> list[Finding]:
+def ending(run: RecordedRun) -> Iterator[Finding]:
     """How it ended and what it cost; of a run that goes on, how far it is."""
     history, last = run.history, run.history[-1]
-    told = f"gradient norm {number(last.grad_norm, unknown='not known')}"
+    reached = f"{counted(len(history), 'exchange')}{{}}, at gradient norm {number(last.grad_norm, unknown='not known')}"
     if not np.isnan(last.gap):
-        told += f", gap {gap_text(last.gap, objective=last.objective)}"
+        reached += f", gap {gap_text(last.gap, objective=last.objective)}"
     up, down = (human_bytes(int(history.column(name).sum())) for name in ("bytes_up", "bytes_down"))
     cost = f"cost {up} up, {down} down and {seconds(float(history.column('seconds').sum()))}"
-    simulated = np.nansum(history.column("simulated_seconds"))
-    if not np.isnan(history.column("simulated_seconds")).all():
-        cost += f" here; by the machines' profiles {seconds(float(simulated))}"
+    simulated = history.column("simulated_seconds")
+    if not np.isnan(simulated).all():
+        cost += f" here; by the machines' profiles {seconds(float(np.nansum(simulated)))}"
     if run.status == "running":
-        return [
-            Finding("note", f"Is running: {counted(len(history), 'exchange')} so far, at {told}. So far it {cost}.")
-        ]
-    tone, words = ENDINGS.get(run.status, ("note", f"How it ended is not known ({_why_unknown(run)}): it is"))
-    return [Finding(tone, f"{words} after {counted(len(history), 'exchange')}, at {told}. It {cost}.")]  # type: ignore[arg-type]
+        yield Finding("note", f"Is running: {reached.format(' so far')}. So far it {cost}.")
+    else:
+        tone, words = ENDINGS.get(run.status, ("note", f"How it ended is not known ({_why_unknown(run)}): it is"))
+        yield Finding(tone, f"{words} after {reached.format('')}. It {cost}.")
 
 
 def _why_unknown(run: RecordedRun) -> str:
     if not run.config:
         return "no config.json"
-    return f"config.json has the status {run.status!r}" if run.told("status") else "config.json does not say"
+    return f"config.json has the status {run.status!r}" if run.config_at("status") else "config.json does not say"
 
 
-def hessians(run: RecordedRun) -> list[Finding]:
+def hessians(run: RecordedRun) -> Iterator[Finding]:
     """How much of the bytes were Hessians."""
     history = run.history
     here = history.column("kind") == "hessian"
     count, everything = int(here.sum()), history.column("bytes_up") + history.column("bytes_down")
-    if not count:
-        return [Finding("note", "No Hessian was exchanged.")]
     spent, total = int(everything[here].sum()), int(everything.sum())
-    return [
-        Finding(
-            "note",
-            f"{counted(count, 'exchange')} of {len(history):,} carried Hessians: {human_bytes(spent)}, "
-            f"{percent(spent / max(total, 1))} of all bytes.",
-        )
-    ]
+    carried = (
+        f"{counted(count, 'exchange')} of {len(history):,} carried Hessians: {human_bytes(spent)}, "
+        f"{percent(spent / max(total, 1))} of all bytes."
+    )
+    yield Finding("note", carried if count else "No Hessian was exchanged.")
 
 
-def progress(run: RecordedRun) -> list[Finding]:
+def progress(run: RecordedRun) -> Iterator[Finding]:
     """When it was converging linearly, and since when it is slow, stalled or rose."""
     trend = trend_of(run.history)
     if trend is None:
-        return []
+        return
     if run.status == "diverged":
-        text = f"The {trend.name} was smallest after exchange {trend.best_at}, {number(trend.best)}; at the end it was "
-        return [Finding("warn", f"{text}{number(trend.end)}.")]
-    said = []
+        yield Finding(
+            "warn",
+            f"The {trend.name} was smallest after exchange {trend.best_at}, {number(trend.best)}; at the end it was "
+            f"{number(trend.end)}.",
+        )
+        return
     if trend.falling is not None:
         first, last, factor = trend.falling
-        said.append(
-            Finding(
-                "note",
-                f"From exchange {first} to {last} the {trend.name} fell {trend.manner}: by "
-                f"{_factor(factor)} an exchange on average.",
-            )
-        )
-    return said if run.status == "converged" else [*said, *_trouble(trend)]
+        fell = f"From exchange {first} to {last} the {trend.name} fell {trend.manner}"
+        yield Finding("note", f"{fell}: by {_factor(factor)} an exchange on average.")
+    if run.status != "converged" and (trouble := _trouble(trend)):
+        yield Finding("warn", trouble)
 
 
-def _trouble(trend: Trend) -> list[Finding]:
+def _trouble(trend: Trend) -> str:
     """What keeps it from getting nearer, if anything does."""
     if trend.rose:
-        text = (
+        return (
             f"The {trend.name} rose: from {number(trend.best)} after exchange {trend.best_at}, the smallest, to "
             f"{number(trend.end)} after exchange {trend.last}."
         )
-    elif trend.stalled_since is not None:
-        text = (
-            f"Stalled since exchange {trend.stalled_since}: in the last "
-            f"{counted(trend.last - trend.stalled_since, 'exchange')} the {trend.name} did not even halve; it is "
-            f"{number(trend.best)} at best."
-        )
-    elif trend.slow is not None:
-        since, factor = trend.slow
-        text = (
-            f"Is slow since exchange {since}: in the last {counted(trend.last - since, 'exchange')} the {trend.name} "
-            f"did not even halve; it still falls, by {_factor(factor)} an exchange."
-        )
-    else:
-        return []
-    return [Finding("warn", text)]
+    slow = None if trend.slow is None else trend.slow[0]
+    since = slow if trend.stalled_since is None else trend.stalled_since
+    if since is None:
+        return ""
+    text = f"in the last {counted(trend.last - since, 'exchange')} the {trend.name} did not even halve; it"
+    if trend.slow is None:
+        return f"Stalled since exchange {since}: {text} is {number(trend.best)} at best."
+    return f"Is slow since exchange {since}: {text} still falls, by {_factor(trend.slow[1])} an exchange."
 
 
-def refusals(run: RecordedRun) -> list[Finding]:
+def refusals(run: RecordedRun) -> Iterator[Finding]:
     """Steps that the losses refused, and where."""
-    history = run.history
-    where = history.column("exchange")[history.column("refused") == 1]
-    if not len(where):
-        return []
-    steps = "1 trial step was" if len(where) == 1 else f"{len(where):,} trial steps were"
-    exchanges = "exchange" if len(where) == 1 else "exchanges"
-    return [
-        Finding("note", f"{steps} refused, because the objective had risen: in {exchanges} {listed(where.tolist())}.")
-    ]
+    where = run.history.column("exchange")[run.history.column("refused") == 1].tolist()
+    if where:
+        steps = f"{counted(len(where), 'trial step')} {'was' if len(where) == 1 else 'were'}"
+        yield Finding("note", f"{steps} refused, because the objective had risen: in {named('exchange', where)}.")
 
 
-def absences(run: RecordedRun) -> list[Finding]:
+def absences(run: RecordedRun) -> Iterator[Finding]:
     """Replies that did not come, and whose."""
     failed, active = run.history.column("failed"), run.history.column("active")
     missing, asked = int(failed.sum()), int(failed.sum() + active.sum())
     if not missing:
-        return [Finding("good", f"Every worker answered every time it was asked ({counted(asked, 'reply')}).")]
+        yield Finding("good", f"Every worker answered every time it was asked ({counted(asked, 'reply')}).")
+        return
     text = (
         f"{missing:,} of {counted(asked, 'reply')} did not come, in {int((failed > 0).sum()):,} of "
         f"{counted(len(failed), 'exchange')}"
@@ -164,99 +149,94 @@ def absences(run: RecordedRun) -> list[Finding]:
     if run.trace is not None and len(run.trace):
         states = run.trace.asked
         silent, times = (states == SILENT).sum(axis=0), (states != NOT_ASKED).sum(axis=0)
-        worst = np.flatnonzero(silent == silent.max()) if silent.max() else np.zeros(0, dtype=int)
-        if len(worst) == 1:
-            who = int(worst[0])
-            text += f"; {_since(run)}worker {who} missed most, {silent[who]} of {times[who]}"
-        elif len(worst):
-            text += f"; {_since(run)}workers {listed(worst.tolist())} missed most, {silent.max()} each"
-    return [Finding("warn", f"{text}.")]
+        worst = np.flatnonzero(silent == silent.max()).tolist() if silent.max() else []
+        often = f"{silent.max()} of {times[worst[0]]}" if len(worst) == 1 else f"{silent.max()} each"
+        text += f"; {_since(run)}{named('worker', worst)} missed most, {often}" if worst else ""
+    yield Finding("warn", f"{text}.")
 
 
-def untrained_regions(run: RecordedRun) -> list[Finding]:
+def untrained_regions(run: RecordedRun) -> Iterator[Finding]:
     """Regions that nobody trained for two rounds or more in a row."""
-    waits = region_waits(run)
-    longest = np.array([length for length, _, _ in waits], dtype=int)
-    long = [int(region) for region in np.argsort(-longest, kind="stable") if longest[region] >= 2]
-    if not long:
-        return []
-    if len(long) > 1 and len({int(longest[region]) for region in long}) == 1:
-        first, last = min(waits[region][1] for region in long), max(waits[region][2] for region in long)
-        where = "from" if len({waits[region] for region in long}) == 1 else "at some time from"
-        text = f"Regions {listed(sorted(long))} went untrained for {longest[long[0]]} rounds each, {where} exchange"
-        return [Finding("warn", f"{text} {first} to {last}.")]
-    said = []
-    for region in long[:NAMED_REGIONS]:
-        length, first, last = waits[region]
-        said.append(
-            Finding("warn", f"Region {region} went untrained for {length} rounds, from exchange {first} to {last}.")
-        )
-    if len(long) > NAMED_REGIONS:
-        most = longest[long[NAMED_REGIONS]]
-        more = counted(len(long) - NAMED_REGIONS, "more region")
-        said.append(Finding("warn", f"{more} went untrained for up to {most} rounds."))
-    return said
+    waits = {region: wait for region, wait in enumerate(region_waits(run)) if wait[0] >= 2}
+    if len(waits) > 1 and len({rounds for rounds, _, _ in waits.values()}) == 1:
+        (rounds, *_), *_ = waits.values()
+        first, last = min(wait[1] for wait in waits.values()), max(wait[2] for wait in waits.values())
+        where = "from" if len(set(waits.values())) == 1 else "at some time from"
+        text = f"Regions {listed(waits)} went untrained for {rounds} rounds each, {where} exchange {first} to {last}."
+        yield Finding("warn", text)
+        return
+    longest_first = sorted(waits, key=lambda region: -waits[region][0])
+    for region in longest_first[:NAMED_REGIONS]:
+        rounds, first, last = waits[region]
+        text = f"Region {region} went untrained for {rounds} rounds, from exchange {first} to {last}."
+        yield Finding("warn", text)
+    if rest := longest_first[NAMED_REGIONS:]:
+        more = counted(len(rest), "more region")
+        yield Finding("warn", f"{more} went untrained for up to {waits[rest[0]][0]} rounds.")
 
 
 def region_waits(run: RecordedRun) -> list[tuple[int, int, int]]:
     """Of every region the longest run of rounds nobody trained it: how many rounds, and the first and last exchange."""
-    rounds = run.rounds
-    coverage = run.history.column("coverage")[rounds]
-    numbers = run.history.column("exchange")[rounds]
-    if coverage.ndim != 2:
-        return []
-    return [_longest_run(column == 0, numbers) for column in coverage.T]
+    coverage, numbers = run.history.column("coverage")[run.rounds], run.history.column("exchange")[run.rounds]
+    if coverage.ndim != 2 or not len(coverage):
+        return [(0, -1, -1)] * (coverage.shape[1] if coverage.ndim == 2 else 0)
+    lengths, ends = longest_waits(coverage > 0)
+    return [
+        (length, int(numbers[end - length + 1]), int(numbers[end])) if length else (0, -1, -1)
+        for length, end in zip(lengths.tolist(), ends.tolist(), strict=True)
+    ]
 
 
-def longest_wait(run: RecordedRun) -> list[Finding]:
+def longest_waits(trained: Iterable[Mask]) -> tuple[IntArray, IntArray]:
+    """For every entry of masks that follow each other: the most in a row without it, and the place of the last."""
+    waiting: Any = 0
+    longest: Any = 0
+    ended: Any = -1
+    for place, mask in enumerate(trained):
+        waiting = np.where(mask, 0, waiting + 1)
+        ended = np.where(waiting > longest, place, ended)
+        longest = np.maximum(longest, waiting)
+    return longest, ended
+
+
+def longest_wait(run: RecordedRun) -> Iterator[Finding]:
     """The (worker, region) pair that waited longest, where not everyone trains everything."""
     if run.trace is None or not len(run.trace):
-        return []
+        return
     known = dict(zip(run.history.column("exchange").tolist(), run.rounds.tolist(), strict=True))
     rounds = [index for index, number in enumerate(run.trace.exchanges.tolist()) if known.get(number, False)]
     if not rounds:
-        return []
-    shape = (run.trace.n_workers, run.trace.n_regions)
-    since, longest = np.full(shape, -1), np.zeros(shape, dtype=np.int64)
-    ended = np.zeros(shape, dtype=np.int64)
-    for turn, index in enumerate(rounds):
-        since = np.where(run.trace.trained_in(index), turn, since)
-        wait = turn - since
-        ended = np.where(wait > longest, turn, ended)
-        longest = np.maximum(longest, wait)
-    most = int(longest.max())
+        return
+    longest, ended = longest_waits(run.trace.trained_in(index) for index in rounds)
+    most, numbers = int(longest.max()), run.trace.exchanges[rounds]
     if most < 2:
-        return []
-    worker, region = (int(value) for value in np.unravel_index(int(longest.argmax()), shape))
-    last = int(ended[worker, region])
-    numbers = run.trace.exchanges[rounds]
-    pairs = int((longest == most).sum())
+        return
+    worker, region = (int(value) for value in np.unravel_index(int(longest.argmax()), longest.shape))
+    last, pairs = int(ended[worker, region]), int((longest == most).sum())
     others = f"; {counted(pairs - 1, 'other pair')} waited as long" if pairs > 1 else ""
     gamma = f"gamma = {run.history[-1].max_staleness}{' over the whole run' if run.known_since else ''}"
     text = (
         f"{_since(run)}worker {worker} sent nothing on region {region} for {most} rounds, from exchange "
         f"{numbers[last - most + 1]} to {numbers[last]}: the longest wait of a worker and a region ({gamma}){others}."
     )
-    return [Finding("note", _sentence(text))]
+    yield Finding("note", _sentence(text))
 
 
-def pace(run: RecordedRun) -> list[Finding]:
+def pace(run: RecordedRun) -> Iterator[Finding]:
     """Workers whom the others wait for, by simulated seconds."""
     found = pace_of(run)
     if found is None:
-        return []
-    if not found.workers:
-        text = f"{_since(run)}no few workers set the pace: the slowest one changes from exchange to exchange."
-        return [Finding("note", _sentence(text))]
+        return
     one = len(found.workers) == 1
     spent = f"the run since exchange {run.known_since}" if run.known_since else "the run"
     text = (
-        f"{_since(run)}{'worker' if one else 'workers'} {listed(found.workers)} set{'s' if one else ''} the pace: "
+        f"{named('worker', found.workers)} set{'s' if one else ''} the pace: "
         f"{'it is' if one else 'one of them is'} the slowest in {percent(found.share)} of the exchanges. "
         f"If the others had not waited for {'it' if one else 'them'}, {spent} would have taken "
         f"{seconds(found.without)} instead of {seconds(found.total)} by the profiles."
     )
-    return [Finding("note", _sentence(text))]
+    nobody = "no few workers set the pace: the slowest one changes from exchange to exchange."
+    yield Finding("note", _sentence(f"{_since(run)}{text if found.workers else nobody}"))
 
 
 def _since(run: RecordedRun) -> str:
@@ -266,18 +246,6 @@ def _since(run: RecordedRun) -> str:
 
 def _sentence(text: str) -> str:
     return text[0].upper() + text[1:]
-
-
-def _longest_run(flags: np.ndarray[Any, Any], numbers: IntArray) -> tuple[int, int, int]:
-    """The longest run of True: its length, and the numbers at its first and its last place."""
-    best, length, end = 0, 0, -1
-    for place, flag in enumerate(flags.tolist()):
-        length = length + 1 if flag else 0
-        if length > best:
-            best, end = length, place
-    if not best:
-        return 0, -1, -1
-    return best, int(numbers[end - best + 1]), int(numbers[end])
 
 
 def _factor(value: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from danl.protocol.messages import Array, Mask
-from danl.report.run import RecordedRun
+from danl.report.recorded import RecordedRun
 
 PACE_SHARE = 0.8
 """Workers set the pace when, in this share of the exchanges, one of them is among the slowest."""

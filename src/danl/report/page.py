@@ -20,7 +20,7 @@ from typing import Any
 from danl.checks import check_installed
 from danl.errors import InputError
 from danl.report.payload import payload_of
-from danl.report.run import RecordedRun
+from danl.report.recorded import RecordedRun
 from danl.storage.atomic import write_text
 
 SCRIPTS = ("data.js", "draw.js", "page.js")

@@ -13,7 +13,7 @@ from danl.report.comparison import comparison
 from danl.report.encode import KINDS, MARKED_POINTS, chosen_rows, masks_of, row_columns
 from danl.report.findings import findings
 from danl.report.pace import among_slowest
-from danl.report.run import NO_TRACE, RecordedRun
+from danl.report.recorded import NO_TRACE, RecordedRun
 from danl.run.history import TRAINING
 from danl.run.trace import NOT_ASKED, SILENT, Trace
 from danl.wording import FLOOR, counted, is_rounding, known
@@ -38,7 +38,7 @@ def payload_of(runs: Sequence[RecordedRun], *, live: bool = False) -> dict[str, 
 
 def title_of(runs: Sequence[RecordedRun]) -> str:
     """One line: the data set and the method, or how many runs are compared."""
-    data = list(dict.fromkeys(str(run.told("data", "name") or "") for run in runs))
+    data = list(dict.fromkeys(str(run.config_at("data", "name") or "") for run in runs))
     named = ", ".join(name for name in data if name)
     if len(runs) == 1:
         what = ", ".join(part for part in (named, runs[0].method) if part)
@@ -133,8 +133,7 @@ def sections_of(run: RecordedRun) -> list[dict[str, Any]]:
 
 
 def _versions(danl: Any, versions: Any) -> dict[str, Any]:
-    told = {"danl": danl} if danl else {}
-    return told | dict(versions) if isinstance(versions, Mapping) else told
+    return ({"danl": danl} if danl else {}) | (dict(versions) if isinstance(versions, Mapping) else {})
 
 
 def _failures(failures: Any) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 
 from danl.errors import InputError
-from danl.protocol.messages import Array
 from danl.reproduce.runs import FIGURES, PAPER, Curve, Plan
-from danl.reproduce.store import Store, Stored
+from danl.reproduce.store import Store, StoredRun
 from danl.storage.atomic import written_whole
 
 AGAINST = ("optimum", "newton20")
@@ -36,6 +35,8 @@ HEADER = (
     *("promised_psi", "promised_S", "promised_gamma", "measured_psi", "measured_S", "measured_gamma"),
     *("exchange", "median", "low", "high"),
 )
+WORST: tuple[tuple[str, Any], ...] = (("min_coverage", min), ("min_trained", min), ("max_staleness", max))
+"""What psi*, S* and gamma are in a record, and which of several is the worst."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def slug(penalty: str) -> str:
     return f"{kind}-{np.format_float_scientific(float(value), trim='-', exp_digits=1)}"
 
 
-Runs = Mapping[str, Mapping[Curve, Sequence[Stored]]]
+Runs = Mapping[str, Mapping[Curve, Sequence[StoredRun]]]
 """By data set, by line: the runs of all seeds."""
 
 
@@ -178,7 +179,7 @@ def panels(runs: Runs, against: str = "optimum") -> tuple[PanelData, ...]:
     )
 
 
-def curve_data(label: str, stored: Sequence[Stored], against: str = "optimum") -> CurveData:
+def curve_data(label: str, stored: Sequence[StoredRun], against: str = "optimum") -> CurveData:
     """Make one line from the runs of all seeds; seeds without an F* count in the endings, not in the median."""
     known = [one for one in stored if one.record[against]["objective"] is not None]
     if known:
@@ -193,30 +194,19 @@ def curve_data(label: str, stored: Sequence[Stored], against: str = "optimum") -
         tuple(sorted(Counter(one.status for one in stored).items())),
         _masks([one.record["promised"] for one in stored]),
         _masks([one.record["summary"] for one in stored]),
-        _floats(median),
-        _floats(low),
-        _floats(high),
+        *(tuple(values.tolist()) for values in (median, low, high)),
     )
 
 
 def _masks(records: Sequence[Mapping[str, Any]]) -> Masks:
-    def worst(name: str, choose: Any) -> int | None:
-        values = [record[name] for record in records if record[name] is not None]
-        return choose(values) if values else None
-
-    return Masks(worst("min_coverage", min), worst("min_trained", min), worst("max_staleness", max))
+    known = {name: [each[name] for each in records if each[name] is not None] for name, _ in WORST}
+    return Masks(*(worst(known[name], default=None) for name, worst in WORST))
 
 
-def _reference(stored: Iterable[Stored], against: str) -> tuple[float, float]:
-    above = []
-    for one in stored:
-        value = one.record[against]["objective"]
-        above.append(np.inf if value is None else value - one.record["optimum"]["objective"])
+def _reference(stored: Iterable[StoredRun], against: str) -> tuple[float, float]:
+    pairs = [(one.record[against]["objective"], one.record["optimum"]["objective"]) for one in stored]
+    above = [np.inf if value is None else value - optimum for value, optimum in pairs]
     return float(min(above)), float(max(above))
-
-
-def _floats(values: Array) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
 
 
 def write_panels(parts: Iterable[PanelData], path: Path) -> Path:
@@ -226,16 +216,12 @@ def write_panels(parts: Iterable[PanelData], path: Path) -> Path:
         writer.writerow(HEADER)
         for panel in parts:
             for curve in panel.curves:
-                writer.writerows(_rows(panel, curve))
+                endings = " ".join(f"{status}:{count}" for status, count in curve.endings)
+                line = [panel.data, *panel.reference, curve.label, curve.seeds, endings]
+                line += [*astuple(curve.promised), *astuple(curve.measured)]  # None is an empty cell
+                gaps = zip(curve.median, curve.low, curve.high, strict=True)
+                writer.writerows([*line, exchange, *values] for exchange, values in enumerate(gaps))
     return path
-
-
-def _rows(panel: PanelData, curve: CurveData) -> Iterator[list[Any]]:
-    endings = " ".join(f"{status}:{count}" for status, count in curve.endings)
-    masks = ["" if value is None else value for value in (*astuple(curve.promised), *astuple(curve.measured))]
-    same = [panel.data, *panel.reference, curve.label, curve.seeds, endings, *masks]
-    for exchange, values in enumerate(zip(curve.median, curve.low, curve.high, strict=True)):
-        yield [*same, exchange, *values]
 
 
 def read_panels(path: Path) -> tuple[PanelData, ...]:

@@ -1,7 +1,7 @@
 """One run: the problem, its optimum, the start, and the fit measured against the optimum.
 
 Runs on the same problem share the optimum and the start, which are kept for the problems met last. Everything is a
-function of the `Run` alone, so that a run computed again gives the same rows (but for the seconds).
+function of the `RunSpec` alone, so that a run computed again gives the same rows (but for the seconds).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from danl.objective.problem import Problem
 from danl.policies import make_policy
 from danl.protocol.messages import Array
 from danl.protocol.streams import stream
-from danl.reproduce.runs import NEAR, Run
+from danl.reproduce.runs import NEAR, RunSpec
 from danl.run.history import History
 from danl.run.result import Reference, Result
 from danl.run.solver import reference_optimum, setting_of, solve
@@ -46,7 +46,7 @@ class Start:
     made_by: dict[str, Any] | None
 
 
-def execute(run: Run) -> tuple[History, dict[str, Any]]:
+def execute(run: RunSpec) -> tuple[History, dict[str, Any]]:
     """Do the run; return its history and its record."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DanlWarning)  # a run that ends badly says so in its status
@@ -66,7 +66,7 @@ def execute(run: Run) -> tuple[History, dict[str, Any]]:
     return result.history, _record(run, result, problem, optimum, start)
 
 
-def _record(run: Run, result: Result, problem: Problem, optimum: Reference, start: Start) -> dict[str, Any]:
+def _record(run: RunSpec, result: Result, problem: Problem, optimum: Reference, start: Start) -> dict[str, Any]:
     summary = {name: value for name, value in result.summary().items() if "seconds" not in name}
     return {
         "status": result.status,
@@ -85,7 +85,7 @@ def _record(run: Run, result: Result, problem: Problem, optimum: Reference, star
     }
 
 
-def promised(run: Run, problem: Problem) -> dict[str, int | None]:
+def promised(run: RunSpec, problem: Problem) -> dict[str, int | None]:
     """What the masks are sure to satisfy."""
     regions, method = problem.layout.regions(run.regions), make_method(with_learning_rate(run.method, problem))
     setting = setting_of(problem, regions, method, run.rounds)

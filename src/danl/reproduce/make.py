@@ -1,4 +1,4 @@
-"""From a plan to files: run what is missing, draw, judge, report.
+"""From a plan to files: run what is missing, draw, judge, pages.
 
 1  rows       pool.complete, into the store
 2  figures    drawing.draw_all, from the store
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from danl.reproduce import report
+from danl.reproduce import pages
 from danl.reproduce.claims import claim_runs, judge_all
 from danl.reproduce.claims.base import Verdict
 from danl.reproduce.drawing import draw_all
 from danl.reproduce.execute import digest
 from danl.reproduce.pool import complete, missing_runs
-from danl.reproduce.runs import TARGETS, Plan, Run
+from danl.reproduce.runs import TARGETS, Plan, RunSpec
 from danl.reproduce.store import Store
 from danl.reproduce.tables import all_tables
 from danl.storage.atomic import write_json, write_text
@@ -33,8 +33,8 @@ CLAIMS = "claims"
 class Needed:
     """The runs a command stands on, and those of them that are not there yet."""
 
-    runs: tuple[Run, ...]
-    missing: tuple[Run, ...]
+    runs: tuple[RunSpec, ...]
+    missing: tuple[RunSpec, ...]
 
     @property
     def rounds(self) -> int:
@@ -93,7 +93,7 @@ def make(
     read = cache(store.read)  # tables and claims look at the same runs
     out.mkdir(parents=True, exist_ok=True)
     digests = {name: digest(name) for name in plan.data}
-    write_json(out / "environment.json", report.environment(plan, digests))
+    write_json(out / "environment.json", pages.environment(plan, digests))
     if missing and not complete(store, list(missing), processes=processes or os.cpu_count() or 1, progress=progress):
         return None
     names, figures, tables = figures_of(targets), [], []
@@ -105,9 +105,9 @@ def make(
     if CLAIMS in targets:
         with waiting("judging the claims"):
             verdicts = judge_all(plan, read)
-        write_json(out / "claims.json", report.claims_dictionary(verdicts, plan))
-        write_text(out / "claims.md", report.claims_page(verdicts, plan))
-    write_text(out / "index.md", report.index_page(plan, figures, tables, verdicts))
+        write_json(out / "claims.json", pages.claims_dictionary(verdicts, plan))
+        write_text(out / "claims.md", pages.claims_page(verdicts, plan))
+    write_text(out / "index.md", pages.index_page(plan, figures, tables, verdicts))
     return Made(tuple(figures), None if verdicts is None else tuple(verdicts))
 
 

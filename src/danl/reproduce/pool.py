@@ -17,20 +17,20 @@ from typing import Any
 
 from danl.errors import InputError
 from danl.reproduce.execute import digest, execute
-from danl.reproduce.runs import Run
+from danl.reproduce.runs import RunSpec
 from danl.reproduce.store import Store
 
 POLL_SECONDS = 0.25
 _shared: dict[str, Any] = {}  # in a child: the event that says stop, the counter of rounds done
 
 
-def missing_runs(store: Store, runs: Iterable[Run]) -> list[Run]:
+def missing_runs(store: Store, runs: Iterable[RunSpec]) -> list[RunSpec]:
     """The runs that are not in the store, each once, in the order given."""
     return [run for run in dict.fromkeys(runs) if not store.has(run, digest(run.data))]
 
 
-def complete(store: Store, runs: list[Run], *, processes: int, progress: Callable[[int], object]) -> bool:
-    """Do the runs and keep them; `progress` is told how many rounds are done. False if somebody pressed Ctrl-C.
+def complete(store: Store, runs: list[RunSpec], *, processes: int, progress: Callable[[int], object]) -> bool:
+    """Do the runs and keep them; `progress` is called with how many rounds are done. False if somebody pressed Ctrl-C.
 
     Rounds, because runs differ: what is left takes about as long as its rounds.
     """
@@ -63,9 +63,9 @@ def complete(store: Store, runs: list[Run], *, processes: int, progress: Callabl
     return True
 
 
-def _batches(runs: list[Run]) -> list[list[Run]]:
+def _batches(runs: list[RunSpec]) -> list[list[RunSpec]]:
     """Runs by problem, the largest batches first so that no process is left alone with one at the end."""
-    by_problem: dict[tuple[object, ...], list[Run]] = {}
+    by_problem: dict[tuple[object, ...], list[RunSpec]] = {}
     for run in runs:
         by_problem.setdefault(run.problem, []).append(run)
     return sorted(by_problem.values(), key=lambda batch: -sum(run.rounds for run in batch))
@@ -79,7 +79,7 @@ def _begin(stop: Any, done: Any) -> None:
     _shared.update(stop=stop, done=done)
 
 
-def _do(root: Path, batch: list[Run]) -> None:
+def _do(root: Path, batch: list[RunSpec]) -> None:
     store = Store(root)
     for run in batch:
         if _shared["stop"].is_set():

@@ -1,4 +1,4 @@
-"""What is run: one `Run` is one fit, written down so that it can be repeated, named and found again.
+"""What is run: one `RunSpec` is one fit, written down so that it can be repeated, named and found again.
 
 The paper's setting (its section 6): 10 workers, 4 regions, lambda = 1e-4, the start is the tenth iterate of FedAvg, and
 the masks have given psi*, S* and gamma. It does not say how the masks were drawn, how FedAvg was set, or how often a
@@ -27,7 +27,7 @@ NEAR = "near"
 
 
 @dataclass(frozen=True)
-class Run:
+class RunSpec:
     """One fit."""
 
     data: str
@@ -76,7 +76,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Figure:
+class FigureSpec:
     """One of the paper's two figures, or a variation of one: the same settings on every data set."""
 
     name: str
@@ -88,7 +88,7 @@ class Figure:
 FIGURES = {
     figure.name: figure
     for figure in (
-        Figure(
+        FigureSpec(
             "fig1",
             "Figure 1: coverage psi* and trained regions S*",
             (
@@ -97,7 +97,7 @@ FIGURES = {
                 Curve("psi*=10, S*=1", "subset:S=1,order=random", 10, 1),
             ),
         ),
-        Figure(
+        FigureSpec(
             "fig2",
             "Figure 2: coverage psi* and staleness gamma, waits spread",
             tuple(
@@ -105,7 +105,7 @@ FIGURES = {
                 for psi, gamma in ((1, 4), (2, 4), (1, 2), (2, 2))
             ),
         ),
-        Figure(
+        FigureSpec(
             "fig2-longest",
             "Figure 2: coverage psi* and staleness gamma, longest waits",
             tuple(
@@ -132,16 +132,16 @@ class Plan:
     def seeds(self) -> range:
         return range(self.n_seeds)
 
-    def figure_runs(self, name: str) -> list[Run]:
+    def figure_runs(self, name: str) -> list[RunSpec]:
         """Every run of a figure."""
         figure = FIGURES[name]
         combinations = product(self.data, self.penalties, figure.readings, figure.curves)
         return [run for parts in combinations for run in self.curve_runs(*parts)]
 
-    def curve_runs(self, data: str, penalty: str, reading: str, curve: Curve) -> Iterator[Run]:
+    def curve_runs(self, data: str, penalty: str, reading: str, curve: Curve) -> Iterator[RunSpec]:
         """The runs one line of a panel is made of, one a seed."""
         for seed in self.seeds:
-            yield Run(data, penalty, reading, curve.policy, seed)
+            yield RunSpec(data, penalty, reading, curve.policy, seed)
 
 
 QUICK = Plan(data=("a1a",), n_seeds=2, penalties=(PAPER, MILD))

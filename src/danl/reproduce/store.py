@@ -19,17 +19,17 @@ import numpy as np
 
 from danl.errors import InputError
 from danl.protocol.messages import Array
-from danl.reproduce.runs import Run
+from danl.reproduce.runs import RunSpec
 from danl.reproduce.sources import code_digest
 from danl.run.history import History
 from danl.storage.atomic import written_whole
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredRun:
     """One run, as its files tell it."""
 
-    run: Run
+    run: RunSpec
     history: History
     record: dict[str, Any]
 
@@ -56,18 +56,6 @@ class Stored:
         best = self.record[against]["objective"]
         return self.objectives - (np.nan if best is None else best)
 
-    def exchanges_to(self, gap: float) -> float:
-        """Exchanges until the gap is at most `gap` for the first time; infinity where it never is."""
-        below = np.flatnonzero(self.gaps() <= gap)
-        return float(below[0]) if len(below) else np.inf
-
-    def bytes_to(self, gap: float) -> float:
-        """Bytes up and down until then; infinity where it never is."""
-        exchanges = self.exchanges_to(gap)
-        if np.isinf(exchanges):
-            return np.inf
-        return float(self.history.total_bytes()[int(exchanges) - 1]) if exchanges else 0.0
-
 
 class Store:
     """The folder of a reproduction."""
@@ -75,11 +63,11 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def path(self, run: Run) -> Path:
+    def path(self, run: RunSpec) -> Path:
         """The record's file; the history has the suffix .csv."""
         return self.root / "runs" / run.data / f"{run.name}.json"
 
-    def has(self, run: Run, digest: str) -> bool:
+    def has(self, run: RunSpec, digest: str) -> bool:
         """Whether both files are there, whole, for these data and by this code."""
         path = self.path(run)
         if not path.with_suffix(".csv").exists():
@@ -91,7 +79,7 @@ class Store:
         known = (record.get("run"), record.get("data_sha256"), record.get("code_sha256"))
         return known == (asdict(run), digest, code_digest())
 
-    def write(self, run: Run, history: History, record: dict[str, Any], digest: str) -> None:
+    def write(self, run: RunSpec, history: History, record: dict[str, Any], digest: str) -> None:
         """Keep a run: the history first, the record last."""
         path = self.path(run)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +88,7 @@ class Store:
         with written_whole(path) as partial:
             partial.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
-    def read(self, run: Run) -> Stored:
+    def read(self, run: RunSpec) -> StoredRun:
         """The run's history and record."""
         path = self.path(run)
         try:
@@ -109,4 +97,4 @@ class Store:
             raise InputError(
                 f"{path}: cannot be read ({error}); run danl reproduce again, it fills what is missing"
             ) from None
-        return Stored(run, History.read_csv(path.with_suffix(".csv")), record)
+        return StoredRun(run, History.read_csv(path.with_suffix(".csv")), record)

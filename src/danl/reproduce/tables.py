@@ -61,14 +61,10 @@ def optima(plan: Plan, read: Reader) -> Table:
         curve = FIGURES["fig1"].curves[1]
         stored = [read(run) for run in plan.curve_runs(data, penalty, "danl", curve)]
         worst = max(each.record["optimum"]["grad_norm"] for each in stored)
-        excess = [each.record["newton20"]["objective"] for each in stored]
-        above = [
-            None if value is None else value - each.record["optimum"]["objective"]
-            for value, each in zip(excess, stored, strict=True)
-        ]
-        known = [value for value in above if value is not None]
-        missed = sum(value is None or value > REACHED for value in above)
-        most = shown_gap(max(known)) if known else "-"
+        ends = [(each.record["newton20"]["objective"], each.record["optimum"]["objective"]) for each in stored]
+        above = [value - optimum for value, optimum in ends if value is not None]
+        missed = len(ends) - sum(value <= REACHED for value in above)
+        most = shown_gap(max(above)) if above else "-"
         rows.append((data, penalty, f"{worst:.1e}", most, f"{missed} of {len(stored)}"))
     columns = (
         "data",

@@ -23,20 +23,20 @@ function joined(first, second) {
   return all;
 }
 
-function decodeRun(told) {
+function decodeRun(sent) {
   const rows = {};
-  for (const name in COLUMNS) rows[name] = numbers(told.rows[name], COLUMNS[name]);
-  return { ...told, rows, masks: told.masks && decodeMasks(told.masks) };
+  for (const name in COLUMNS) rows[name] = numbers(sent.rows[name], COLUMNS[name]);
+  return { ...sent, rows, masks: sent.masks && decodeMasks(sent.masks) };
 }
 
-function decodeMasks(told) {
-  const pairs = told.workers * told.regions;
+function decodeMasks(sent) {
+  const pairs = sent.workers * sent.regions;
   return {
-    workers: told.workers, regions: told.regions, most: told.most || Infinity, pairs, bits: Math.ceil(pairs / 8), quads: Math.ceil(told.workers / 4),
-    exchange: numbers(told.exchange, Int32Array), kind: numbers(told.kind, Uint8Array),
-    asked: numbers(told.asked, Uint8Array),
-    trained: told.trained === undefined ? null : numbers(told.trained, Uint8Array),
-    staleness: told.staleness === undefined ? null : numbers(told.staleness, Uint16Array),
+    workers: sent.workers, regions: sent.regions, most: sent.most || Infinity, pairs, bits: Math.ceil(pairs / 8), quads: Math.ceil(sent.workers / 4),
+    exchange: numbers(sent.exchange, Int32Array), kind: numbers(sent.kind, Uint8Array),
+    asked: numbers(sent.asked, Uint8Array),
+    trained: sent.trained === undefined ? null : numbers(sent.trained, Uint8Array),
+    staleness: sent.staleness === undefined ? null : numbers(sent.staleness, Uint16Array),
   };
 }
 

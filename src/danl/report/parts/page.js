@@ -6,11 +6,11 @@ const MOST_TABLE_ROWS = 500;
 const POLL_MILLISECONDS = 1000;
 const TONES = { good: "Good:", note: "", warn: "Note:", try: "Next:" };
 const STATUS_TONES = { converged: "good", max_rounds: "warn", diverged: "warn", quorum_lost: "warn" };
-const told = JSON.parse(document.getElementById("data").textContent);
+const payload = JSON.parse(document.getElementById("data").textContent);
 const state = {
-  runs: told.runs.map(decodeRun), kinds: told.kinds, training: told.training, live: told.live, floor: told.floor,
+  runs: payload.runs.map(decodeRun), kinds: payload.kinds, training: payload.training, live: payload.live, floor: payload.floor,
   quantity: "gap", axis: "exchange", marks: { hessian: true, refused: true, absent: true },
-  series: told.runs.map(() => true), run: 0, frame: 0, map: "trained", theme: "auto", following: true,
+  series: payload.runs.map(() => true), run: 0, frame: 0, map: "trained", theme: "auto", following: true,
 };
 const byId = (id) => document.getElementById(id);
 
@@ -42,7 +42,7 @@ function showFindings() {
       ...(TONES[tone] ? [element("span", TONES[tone], { class: "tone" })] : []), document.createTextNode(text))));
   const [first] = state.runs;
   byId("findings-body").replaceChildren(...(state.runs.length === 1 ? [list(first.findings)]
-    : [list(told.findings), ...state.runs.flatMap((run) => [element("h3", run.name), list(run.findings)])]));
+    : [list(payload.findings), ...state.runs.flatMap((run) => [element("h3", run.name), list(run.findings)])]));
 }
 
 const SUMMARY = [
@@ -74,9 +74,9 @@ function showSummary() {
       element("div", null, {}, element("dt", name), typeof value === "string" ? element("dd", value) : element("dd", null, {}, value)))));
     return;
   }
-  const told = ([name, of]) => (name === "Method" ? state.runs.some((run) => of(run) !== run.name)
+  const hasValues = ([name, of]) => (name === "Method" ? state.runs.some((run) => of(run) !== run.name)
     : name === "Exchanges" || state.runs.some((run) => !["-", "0"].includes(of(run))));
-  const used = SUMMARY.filter(told); // columns that have something to say
+  const used = SUMMARY.filter(hasValues); // columns that have something to say
   const heads = ["Run", "Status", ...used.map(([name]) => name)];
   const made = table("", heads, [], "runs");
   made.querySelectorAll("thead th").forEach((th, i) => { if (i < 2 || th.textContent === "Method") th.className = "text"; });
@@ -95,7 +95,7 @@ function showSummary() {
 function showMade() {
   const several = state.runs.length > 1;
   const notes = state.runs.flatMap((run) => run.notes.map((note) => (several ? `${run.name}: ${note}` : note)));
-  byId("foot").textContent = [`Made by danl ${told.danl}. Workers, regions and exchanges are numbered from 0.`, ...notes].join(" ");
+  byId("foot").textContent = [`Made by danl ${payload.danl}. Workers, regions and exchanges are numbered from 0.`, ...notes].join(" ");
   const now = JSON.stringify(state.runs.map((run) => [run.name, run.sections]));
   if (now === state.made) return;
   state.made = now;
@@ -268,7 +268,7 @@ function refill(id) {
 }
 
 function showAll() {
-  byId("title").textContent = told.title;
+  byId("title").textContent = payload.title;
   showFindings();
   showSummary();
   showMade();

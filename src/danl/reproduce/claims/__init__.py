@@ -18,9 +18,9 @@ from danl.reproduce.claims.base import Claim, Reader, Verdict
 from danl.reproduce.claims.bound import FACTOR_ONE_HALF, THEORY_COVERS
 from danl.reproduce.claims.conditioning import INDEPENDENT, LESS_SENSITIVE
 from danl.reproduce.claims.cost import FEWER_BYTES, ROBUST
-from danl.reproduce.claims.figures import CONVERGES, EARLY_RISE, HESSIAN_ONCE, LINEAR, NO_TUNING
+from danl.reproduce.claims.experiments import CONVERGES, EARLY_RISE, HESSIAN_ONCE, LINEAR, NO_TUNING
 from danl.reproduce.claims.orderings import ORDERINGS, PSI_DOMINATES
-from danl.reproduce.runs import Plan, Run
+from danl.reproduce.runs import Plan, RunSpec
 
 CLAIMS: tuple[Claim, ...] = (
     CONVERGES,
@@ -41,7 +41,7 @@ CLAIMS: tuple[Claim, ...] = (
 """Every claim, in the order of the verdicts."""
 
 
-def claim_runs(plan: Plan) -> list[Run]:
+def claim_runs(plan: Plan) -> list[RunSpec]:
     """The runs all claims are judged by, each once."""
     return list(dict.fromkeys(run for claim in CLAIMS for run in claim.runs(plan)))
 

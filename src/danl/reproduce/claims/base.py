@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from danl.reproduce.runs import Plan, Run
-from danl.reproduce.store import Stored
+from danl.reproduce.runs import Plan, RunSpec
+from danl.reproduce.store import StoredRun
 from danl.wording import rounded
 
 Word = Literal["holds", "holds for some readings", "does not hold"]
-Reader = Callable[[Run], Stored]
-Groups = Mapping[str, list[Stored]]
+Reader = Callable[[RunSpec], StoredRun]
+Groups = Mapping[str, list[StoredRun]]
 """The runs of a case on one data set, by what tells them apart within the case."""
 Found = dict[str, Any]
 """What was found in the runs of a case on one data set, by name."""
@@ -73,7 +73,7 @@ class Case:
     reading: str
     setting: str
     penalty: str
-    runs: dict[str, dict[str, list[Run]]] = field(default_factory=dict)
+    runs: dict[str, dict[str, list[RunSpec]]] = field(default_factory=dict)
     """By data set, by group: the runs, usually one a seed."""
     found: dict[str, Found] = field(default_factory=dict)
     shows: dict[str, bool] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Claim:
     table: Callable[[Judged], Table]
     values: Callable[[Judged], dict[str, Any]]
 
-    def runs(self, plan: Plan) -> Iterator[Run]:
+    def runs(self, plan: Plan) -> Iterator[RunSpec]:
         """The runs it is judged by."""
         groups = (group for case in self.cases(plan) for data in case.runs.values() for group in data.values())
         return (run for group in groups for run in group)

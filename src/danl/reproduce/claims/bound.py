@@ -13,7 +13,7 @@ from typing import Any
 
 from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, grouped
 from danl.reproduce.claims.rules import pooled
-from danl.reproduce.runs import MILD, NEAR, PAPER, START, Plan, Run
+from danl.reproduce.runs import MILD, NEAR, PAPER, START, Plan, RunSpec
 from danl.wording import listed
 
 ALGORITHM_1 = ("danl-paper", "danl-masked")
@@ -27,7 +27,7 @@ def certified_cases(plan: Plan, penalties: Sequence[str]) -> list[Case]:
 
     def runs(reading: str, penalty: str, start: str, policy: str) -> dict[str, Any]:
         return {
-            data: {"": [Run(data, penalty, reading, policy, start=start, certified=True)]}
+            data: {"": [RunSpec(data, penalty, reading, policy, start=start, certified=True)]}
             for data in (plan.data[0], plan.data[-1])
         }
 

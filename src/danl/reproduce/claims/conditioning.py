@@ -17,8 +17,8 @@ import numpy as np
 from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, every
 from danl.reproduce.claims.measures import CONVERGED, exchanges_to
 from danl.reproduce.claims.rules import pooled, sentence
-from danl.reproduce.runs import MILD, READINGS, Plan, Run
-from danl.reproduce.store import Stored
+from danl.reproduce.runs import MILD, READINGS, Plan, RunSpec
+from danl.reproduce.store import StoredRun
 from danl.wording import listed
 
 ALPHAS = ("alpha=0.1", "alpha=0.01", MILD, "alpha=0.0001", "alpha=1e-05", "alpha=1e-06")
@@ -49,11 +49,11 @@ def series_cases(plan: Plan) -> list[Case]:
     A group is one problem, with two runs: the reading's and gradient descent's.
     """
 
-    def runs(data: str, reading: str, policy: str) -> dict[str, list[Run]]:
+    def runs(data: str, reading: str, policy: str) -> dict[str, list[RunSpec]]:
         methods = ((reading, policy, ROUNDS), (GRADIENT_DESCENT, "full", descent_rounds(plan)))
         return {
             label: [
-                Run(data, penalty, method, masks, start="zero", decades=decades, rounds=rounds)
+                RunSpec(data, penalty, method, masks, start="zero", decades=decades, rounds=rounds)
                 for method, masks, rounds in methods
             ]
             for label, (penalty, decades) in problems(plan).items()
@@ -74,7 +74,7 @@ class Growth:
     """Stands for a run that did not get there: at least so many exchanges."""
 
     @classmethod
-    def along(cls, stored: dict[str, Stored]) -> Growth:
+    def along(cls, stored: dict[str, StoredRun]) -> Growth:
         limit = max(each.run.rounds for each in stored.values()) + 1
         return cls({label: exchanges_to(each, CONVERGED) for label, each in stored.items()}, limit)
 

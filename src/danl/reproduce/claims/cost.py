@@ -15,8 +15,8 @@ import numpy as np
 from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, every, grouped
 from danl.reproduce.claims.measures import CONVERGED, SOLVED, clipped_gap, exchanges_to, middle, reached
 from danl.reproduce.claims.rules import case_values, on_most_data, sentence, share_rule
-from danl.reproduce.runs import MILD, PAPER, READINGS, Plan, Run
-from danl.reproduce.store import Stored
+from danl.reproduce.runs import MILD, PAPER, READINGS, Plan, RunSpec
+from danl.reproduce.store import StoredRun
 from danl.wording import listed
 
 GAPS = {f"gap {gap:.0e}": gap for gap in (1e-4, SOLVED)}
@@ -44,8 +44,8 @@ def cost_cases(plan: Plan) -> Iterator[Case]:
     for setting, penalty, reading in product(GAPS, penalties(plan), READINGS):
         runs = {
             data: {
-                "reading": [Run(data, penalty, reading, POLICY)],
-                "first-order": [Run(data, penalty, method, rounds=ROUNDS) for method in first_order(plan)],
+                "reading": [RunSpec(data, penalty, reading, POLICY)],
+                "first-order": [RunSpec(data, penalty, method, rounds=ROUNDS) for method in first_order(plan)],
             }
             for data in plan.data
         }
@@ -62,7 +62,7 @@ class Spent:
     end: float
 
     @classmethod
-    def of(cls, stored: Stored, gap: float) -> Spent:
+    def of(cls, stored: StoredRun, gap: float) -> Spent:
         exchanges, total = exchanges_to(stored, gap), stored.history.total_bytes()
         reached = exchanges < np.inf
         spent = 0.0 if exchanges == 0 else float(total[int(exchanges) - 1 if reached else -1])
@@ -180,7 +180,7 @@ def shard_cases(plan: Plan) -> Iterator[Case]:
     for reading, penalty in product(READINGS, penalties(plan)):
         runs = {
             data: {
-                kind: [Run(data, penalty, reading, POLICY, seed, partition=kind) for seed in seeds(plan)]
+                kind: [RunSpec(data, penalty, reading, POLICY, seed, partition=kind) for seed in seeds(plan)]
                 for kind in PARTITIONS
             }
             for data in plan.data

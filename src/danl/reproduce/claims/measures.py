@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from danl.protocol.messages import Array
-from danl.reproduce.store import Stored
+from danl.reproduce.store import StoredRun
 
 FLOOR, CEILING = 1e-12, 1e6
 """Gaps are clipped to these: below is rounding, above is gone."""
@@ -31,7 +31,7 @@ SCORE_RULE = (
 )
 
 
-def clipped(stored: Stored) -> Array:
+def clipped(stored: StoredRun) -> Array:
     """Gaps after 0, 1, 2, ... exchanges, clipped; what is no number counts as gone."""
     return np.clip(np.nan_to_num(stored.gaps(), nan=CEILING, posinf=CEILING), FLOOR, CEILING)
 
@@ -59,7 +59,7 @@ def reached(counts: Iterable[float]) -> list[float]:
     return [count for count in counts if count < np.inf]
 
 
-def exchanges_to(stored: Stored, gap: float) -> float:
+def exchanges_to(stored: StoredRun, gap: float) -> float:
     """Exchanges until the gap is at most `gap` for good; infinity where the run does not end there.
 
     For good: raw memory often touches a small gap in Phase I and leaves it again.
@@ -70,7 +70,7 @@ def exchanges_to(stored: Stored, gap: float) -> float:
     return float(above[-1] + 1) if above[-1] + 1 < len(stored.gaps()) else np.inf
 
 
-def hessians_to(stored: Stored, gap: float) -> float:
+def hessians_to(stored: StoredRun, gap: float) -> float:
     """Hessian exchanges until the gap is at most `gap` for good; infinity where the run does not end there."""
     exchanges = exchanges_to(stored, gap)
     if exchanges == np.inf:
@@ -78,7 +78,7 @@ def hessians_to(stored: Stored, gap: float) -> float:
     return float(sum(stored.history[t].kind == "hessian" for t in range(int(exchanges))))
 
 
-def score(stored: Stored) -> float:
+def score(stored: StoredRun) -> float:
     """Mean log10 gap over the exchanges 1 to 100: lower is faster."""
     return float(np.mean(np.log10(clipped(stored)[1 : EXCHANGES + 1])))
 
@@ -99,7 +99,7 @@ class Repeated:
         return self.end < self.start
 
     @classmethod
-    def of(cls, stored: Sequence[Stored]) -> Repeated:
+    def of(cls, stored: Sequence[StoredRun]) -> Repeated:
         """Take medians over the runs."""
         gaps = [clipped(each) for each in stored]
         return cls(
@@ -121,7 +121,7 @@ class Line:
     """The gap at the run's end."""
 
 
-def falling_line(stored: Stored) -> Line:
+def falling_line(stored: StoredRun) -> Line:
     """Least squares from the largest gap to the first one at the floor, or to the end."""
     gaps = clipped(stored)
     tail = gaps[int(np.argmax(gaps)) :]

@@ -20,10 +20,10 @@ import numpy as np
 from danl.checks import is_whole
 from danl.errors import InputError, bad_argument
 from danl.report.findings import Finding, findings
-from danl.report.growing import Growing
 from danl.report.page import page_of, policy
 from danl.report.payload import payload_of, sections_of
-from danl.report.run import RecordedRun
+from danl.report.recorded import RecordedRun
+from danl.report.running_totals import RunningTotals
 from danl.run.history import History, Row
 from danl.run.trace import Trace
 
@@ -49,24 +49,24 @@ class LivePage:
     """The run as it is now, for the server's threads; a callback of `danl.solve` with the trace that the run fills."""
 
     def __init__(self, trace: Trace, config: Mapping[str, Any], name: str = "run") -> None:
-        self._name, self._growing = name, Growing(trace, name)
+        self._name, self._totals = name, RunningTotals(trace, name)
         self._config: Mapping[str, Any] = {**config, "status": "running"}
         self._done = False
         self._lock, self._saying = threading.Lock(), threading.Lock()
         self._said: list[Finding] = []
         self._said_at, self._said_took, self._said_of = -np.inf, 0.0, (-1, False)
         self._open_until = -np.inf  # a page is taken to be open until then
-        self._told_all = threading.Event()  # a page has had the end
-        self._page = page_of(payload_of([self._growing.run(self._config)], live=True)).encode("utf-8")
+        self._had_end = threading.Event()  # a page has had the end
+        self._page = page_of(payload_of([self._totals.run(self._config)], live=True)).encode("utf-8")
 
     def resumed(self, earlier: History) -> None:
         """Take the rows that a run has which goes on from a checkpoint."""
         for row in earlier:
-            self._growing.append(row)
+            self._totals.append(row)
 
     def __call__(self, row: Row) -> None:
         """Take the newest row."""
-        self._growing.append(row)
+        self._totals.append(row)
 
     def page(self) -> bytes:
         """The page itself, which then asks for rows."""
@@ -84,19 +84,19 @@ class LivePage:
         with self._lock:
             self._open_until = time.monotonic() + OPEN_SECONDS
             config, done = self._config, self._done
-        count = self._growing.counted()
+        count = self._totals.counted()
         after = min(after, count)
         end = min(after + MOST_ROWS, count)
         about = RecordedRun(self._name, History(), None, config)
-        told = self._growing.told(after, end, count)
+        update = self._totals.update(after, end, count)
         return {
             "done": done,
             "more": end < count,
-            "run": told
+            "run": update
             | {
                 "name": self._name,
                 "status": about.status,
-                "summary": told["summary"] | {"method": about.method},
+                "summary": update["summary"] | {"method": about.method},
                 "findings": [{"tone": found.tone, "text": found.text} for found in self._findings(count, config, done)],
                 "sections": sections_of(about),
             },
@@ -104,12 +104,12 @@ class LivePage:
 
     def had_everything(self) -> None:
         """Note that a page has the end of the run: not that it was made for it, but that it was sent."""
-        self._told_all.set()
+        self._had_end.set()
 
     def wait_for_last_look(self) -> None:
         """Where a page is open, give it the time to see the end."""
         if time.monotonic() < self._open_until:
-            self._told_all.wait(LAST_LOOK_SECONDS)
+            self._had_end.wait(LAST_LOOK_SECONDS)
 
     def _findings(self, count: int, config: Mapping[str, Any], done: bool) -> list[Finding]:
         """The sentences, made anew where that is due; the run does not wait for it."""
@@ -118,13 +118,13 @@ class LivePage:
             pause = max(FINDINGS_SECONDS, FINDINGS_SHARE * self._said_took)
             if state != self._said_of and (done or not self._said or now - self._said_at >= pause):
                 none = [Finding("note", "No exchange has ended yet.")]
-                self._said = findings(self._growing.run(config)) if count else none
+                self._said = findings(self._totals.run(config)) if count else none
                 self._said_at, self._said_of = time.monotonic(), state
                 self._said_took = self._said_at - now
             return self._said
 
 
-class Server:
+class LiveServer:
     """The server of one live page; `address` is where to look."""
 
     def __init__(self, live: LivePage, port: int = 0) -> None:
@@ -225,9 +225,9 @@ class Handler(BaseHTTPRequestHandler):
             after = parse_qs(asked.query).get("after", ["0"])[0]
             if not (after.isascii() and after.isdigit() and len(after) < 10):
                 return _said(HTTPStatus.BAD_REQUEST, "after must be a whole number")
-            told = self.server.live.rows_after(int(after))
-            self._is_last = told["done"] and not told["more"]
-            return HTTPStatus.OK, "application/json", json.dumps(told, allow_nan=False).encode("utf-8")
+            answer = self.server.live.rows_after(int(after))
+            self._is_last = answer["done"] and not answer["more"]
+            return HTTPStatus.OK, "application/json", json.dumps(answer, allow_nan=False).encode("utf-8")
         return _said(HTTPStatus.NOT_FOUND, "there is nothing here")
 
     def log_message(self, format: str, *args: Any) -> None:

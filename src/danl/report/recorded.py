@@ -36,7 +36,7 @@ class RecordedRun:
         """How it ended; "unknown" where there is no config.json."""
         return str(self.config.get("status") or "unknown")
 
-    def told(self, *keys: str) -> Any:
+    def config_at(self, *keys: str) -> Any:
         """What config.json says under these keys, one in the other; None where it does not."""
         value: Any = self.config
         for key in keys:
@@ -48,7 +48,7 @@ class RecordedRun:
     @property
     def method(self) -> str:
         """The method, with the options it was given."""
-        return str(self.told("options", "method") or self.told("settings", "method") or "")
+        return str(self.config_at("options", "method") or self.config_at("settings", "method") or "")
 
     @property
     def rounds(self) -> np.ndarray[Any, Any]:
@@ -63,7 +63,7 @@ class RecordedRun:
     @property
     def notes(self) -> list[str]:
         """What the run itself had to say."""
-        notes = self.told("notes")
+        notes = self.config_at("notes")
         return [str(note) for note in notes] if isinstance(notes, list) else []
 
 
@@ -103,8 +103,7 @@ def read_run(path: str | Path, name: str | None = None) -> RecordedRun:
 
 def _compared(path: Path) -> list[tuple[str, Path]]:
     """The runs that a comparison.json names, by their label; folders are looked for beside it, wherever it is now."""
-    told = _json(path / "comparison.json", "danl compare --out wrote")
-    runs = told.get("runs")
+    runs = _json(path / "comparison.json", "danl compare --out wrote").get("runs")
     if not isinstance(runs, list) or not runs:
         raise InputError(f"{path / 'comparison.json'}: names no runs; give the folder danl compare --out wrote")
     found = []
@@ -155,7 +154,7 @@ def _check_together(path: Path, history: History, trace: Trace) -> None:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Names told apart: the second of the same name gets (2)."""
+    """Distinct names: the second of the same name gets (2)."""
     seen: dict[str, int] = {}
     made = []
     for name in names:

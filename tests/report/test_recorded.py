@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import danl
-from danl.report.run import read_run, read_runs
+from danl.report.recorded import read_run, read_runs
 from tests.report.made import large_run, write_folder
 
 
@@ -19,8 +19,8 @@ def test_a_folder_has_everything(folder):
     run = read_run(folder)
     assert (run.name, run.status, run.method) == ("run", "max_rounds", "danl")
     assert len(run.history) == len(run.trace) == 12
-    assert run.told("data", "sha256") == "ab" * 32
-    assert run.told("data", "nothing", "deeper") is None
+    assert run.config_at("data", "sha256") == "ab" * 32
+    assert run.config_at("data", "nothing", "deeper") is None
 
 
 def test_without_workers_and_without_config(folder):

@@ -10,7 +10,6 @@ Everything is made from the stored rows and the verdicts; nothing here decides a
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +24,7 @@ from danl.reproduce.curves import slug
 from danl.reproduce.open_points import OPEN_POINTS
 from danl.reproduce.runs import FIGURES, PAPER, Plan
 from danl.reproduce.sources import code_digest
+from danl.wording import number
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "matplotlib")
 
@@ -37,11 +37,7 @@ def environment(plan: Plan, digests: Mapping[str, str]) -> dict[str, Any]:
         "plan": asdict(plan) | {"seeds": list(plan.seeds)},
         "data_sha256": dict(digests),
         "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in LIBRARIES},
-        "machine": {
-            "platform": platform.platform(),
-            "processor": processor(),
-            "cores": os.cpu_count(),
-        },
+        "machine": {"platform": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
     }
 
 
@@ -75,9 +71,9 @@ def claims_page(verdicts: Sequence[Verdict], plan: Plan) -> str:
 
 def verdict_table(verdicts: Iterable[Verdict]) -> str:
     """One line a claim."""
-    lines = ["| claim | verdict | why |", "| --- | --- | --- |"]
-    lines += [f"| {cell(each.statement)} | {word(each)} | {cell(each.why)} |" for each in verdicts]
-    return "\n".join(lines)
+    return _table(
+        ("claim", "verdict", "why"), [(cell(each.statement), word(each), cell(each.why)) for each in verdicts]
+    )
 
 
 def word(verdict: Verdict) -> str:
@@ -89,33 +85,32 @@ def word(verdict: Verdict) -> str:
 
 def verdict_section(verdict: Verdict) -> str:
     """One claim with everything that was looked at."""
-    lines = [
-        f"## {verdict.claim}",
-        "",
-        f"{verdict.statement} ({verdict.where})",
-        "",
-        f"- Verdict: {word(verdict)}. {verdict.why}",
-        f"- Run: {verdict.run}",
-        f"- Rule: {verdict.rule}",
-        "",
-        markdown_table(verdict.numbers),
-        "",
-    ]
-    return "\n".join(lines)
+    return f"""## {verdict.claim}
+
+{verdict.statement} ({verdict.where})
+
+- Verdict: {word(verdict)}. {verdict.why}
+- Run: {verdict.run}
+- Rule: {verdict.rule}
+
+{markdown_table(verdict.numbers)}
+"""
 
 
 def markdown_table(table: Table) -> str:
     """A table of numbers."""
-    lines = [table.columns, tuple("---" for _ in table.columns), *table.rows]
-    return "\n".join(f"| {' | '.join(cell(value) for value in line)} |" for line in lines)
+    return _table([cell(name) for name in table.columns], [[cell(value) for value in row] for row in table.rows])
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells of Markdown as its table."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, ["---"] * len(columns), *rows))
 
 
 def cell(value: Any) -> str:
     """A value in a cell: a dash where it is not known, and nothing that ends the cell early."""
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:.3g}"
+    if value is None or isinstance(value, float):
+        return number(value, ".3g")
     return str(value).replace("|", "\\|").replace("\n", " ").replace("*", "\\*")
 
 
@@ -153,8 +148,7 @@ def index_page(
 
 def open_points() -> str:
     """What the paper leaves open or contradicts, and what we chose."""
-    lines = ["| in the paper | here |", "| --- | --- |"]
-    return "\n".join(lines + [f"| {cell(left)} | {cell(chosen)} |" for left, chosen in OPEN_POINTS])
+    return markdown_table(Table(("in the paper", "here"), OPEN_POINTS))
 
 
 def belongs(path: Path, figure: str) -> bool:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import danl
-from danl.report import growing as growing_module
-from danl.report import live as live_module
+from danl.report import live_page as live_module
+from danl.report import running_totals as totals_module
 from danl.report.encode import row_columns
-from danl.report.live import LivePage, Server
+from danl.report.live_page import LivePage, LiveServer
 from danl.report.payload import summary_of, workers_of
 from danl.run.history import History
 from danl.run.trace import Trace
@@ -40,7 +40,7 @@ def running(monkeypatch):
         served += count
 
     go_on(5)
-    server = Server(page)
+    server = LiveServer(page)
     yield server, page, go_on, whole
     server.close()
 
@@ -155,12 +155,12 @@ def test_it_listens_on_loopback_alone(running):
 @pytest.mark.parametrize("port", [-1, 65536, True, "80"])
 def test_a_port_that_is_none_is_refused(running, port):
     with pytest.raises(danl.InputError, match="serve-port="):
-        Server(running[1], port)
+        LiveServer(running[1], port)
 
 
 def test_a_port_in_use_is_said(running):
     with pytest.raises(danl.InputError, match=r"serve-port=\d+: cannot be listened on"):
-        Server(running[1], running[0].port)
+        LiveServer(running[1], running[0].port)
 
 
 def test_the_end_waits_for_a_page_that_is_open_and_not_longer(running, monkeypatch):
@@ -177,19 +177,19 @@ def test_the_end_waits_for_a_page_that_is_open_and_not_longer(running, monkeypat
             waiting.set()
             return super().wait(timeout)
 
-    page._told_all = Told()
+    page._had_end = Told()
     ended = threading.Thread(target=page.wait_for_last_look, daemon=True)
     ended.start()
     assert waiting.wait(TIMEOUT)
-    assert not page._told_all.is_set()
+    assert not page._had_end.is_set()
     ask(server, "/rows?after=5")
     ended.join(TIMEOUT)
     assert not ended.is_alive()
-    assert page._told_all.is_set()
+    assert page._had_end.is_set()
     never_asked = LivePage(Trace(), {})
     never_asked.finish({})
     never_asked.wait_for_last_look()
-    assert not never_asked._told_all.is_set()
+    assert not never_asked._had_end.is_set()
 
 
 def test_findings_are_not_made_at_every_look(running, monkeypatch):
@@ -247,7 +247,7 @@ def test_an_answer_looks_at_the_newest_rows_only(running, monkeypatch):
 
 
 def test_masks_of_a_long_run_are_those_of_the_newest_exchanges(running, monkeypatch):
-    monkeypatch.setattr(growing_module, "frames_that_fit", lambda trace: 4)
+    monkeypatch.setattr(totals_module, "frames_that_fit", lambda trace: 4)
     _, page, go_on, _ = running
     first = page.rows_after(0)["run"]
     assert (numbers(first["masks"]["exchange"]), first["masks"]["most"]) == ([1, 2, 3, 4], 4)
@@ -255,7 +255,7 @@ def test_masks_of_a_long_run_are_those_of_the_newest_exchanges(running, monkeypa
     assert first["notes"][0].startswith("The map of workers and regions has the newest 4 exchanges")
     go_on(7)
     assert numbers(page.rows_after(5)["run"]["masks"]["exchange"]) == [8, 9, 10, 11]
-    monkeypatch.setattr(growing_module, "frames_that_fit", lambda trace: 0)
+    monkeypatch.setattr(totals_module, "frames_that_fit", lambda trace: 0)
     none = page.rows_after(5)["run"]
     assert none["masks"] is None
     assert none["no_masks"].startswith("Who trained what is left out: 12 pairs")
@@ -317,7 +317,7 @@ def test_silent_connections_do_not_keep_a_page_waiting_for_long(running, monkeyp
                 together[0] -= 1
 
     monkeypatch.setattr(live_module.Handler, "handle", counted)
-    small, silent = Server(page), []
+    small, silent = LiveServer(page), []
     try:
         silent = [socket.create_connection(("127.0.0.1", small.port), timeout=TIMEOUT) for _ in range(40)]
         assert asked_again(small, "/rows?after=0").status == 200

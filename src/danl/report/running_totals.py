@@ -9,7 +9,7 @@ from typing import Any
 
 from danl.report.encode import all_masks, columns_of, frames_that_fit, left_out
 from danl.report.payload import summary_of, workers_of
-from danl.report.run import RecordedRun
+from danl.report.recorded import RecordedRun
 from danl.run.history import History, Row
 from danl.run.trace import Trace
 
@@ -17,7 +17,7 @@ SUMMED = ("exchanges", "hessians", "refused", "failed", "bytes_up", "bytes_down"
 """What of a summary adds up from row to row; the rest is that of the newest one."""
 
 
-class Growing:
+class RunningTotals:
     """The rows so far, and the sums over them; the run only appends, the server's threads add up."""
 
     def __init__(self, trace: Trace, name: str) -> None:
@@ -40,8 +40,8 @@ class Growing:
                 self._add(first, end)
             return end
 
-    def told(self, first: int, end: int, count: int) -> dict[str, Any]:
-        """What a page is told of these rows, of `count` that there are, and the sums over all."""
+    def update(self, first: int, end: int, count: int) -> dict[str, Any]:
+        """What a page needs of these rows, of `count` that there are, and the sums over all."""
         most = frames_that_fit(self._trace)
         fits = self._trace.n_workers == 0 or most > 0
         shown = self._part(min(max(first, count - most), end), end)
