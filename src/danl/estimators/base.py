@@ -14,8 +14,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -30,8 +30,7 @@ from danl.errors import DanlWarning, InputError
 from danl.estimators.inference import Inference, observed
 from danl.estimators.saved import read_estimator, write_estimator
 from danl.estimators.summary import Summary
-from danl.objective.layout import Layout
-from danl.objective.losses import Array, Loss
+from danl.objective.losses import Array
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
 from danl.run.history import History, Row
@@ -54,23 +53,8 @@ PERHAPS = (
 )
 
 
-class DANLModel(BaseEstimator):  # type: ignore[misc]
-    """A linear model fitted by workers that each hold some of the rows; the two estimators derive from it."""
-
-    C: Any
-    alpha: Any
-    fit_intercept: bool
-    workers: Any
-    regions: Any
-    policy: Any
-    method: Any
-    engine: Any
-    tol: float
-    max_rounds: int
-    warm_start: bool
-    random_state: Any
-    verbose: int
-    callback: Any
+class Fitted(BaseEstimator):  # type: ignore[misc]
+    """What a fit leaves behind."""
 
     coef_: Array
     intercept_: Any
@@ -85,13 +69,75 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
     _inference: Inference | None
     _seed: int
 
-    def _fit(self, X: Any, y: Array, loss: str | Loss, groups: Any, weights: Array | None) -> Result:
-        """Fit w to checked rows; what it means for coef_ and intercept_ is the estimator's own."""
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DANLModel(Fitted):
+    """A linear model fitted by workers that each hold some of the rows; the two estimators derive from it.
+
+    The fields are the parameters: a dataclass makes the constructor that scikit-learn asks for.
+    """
+
+    C: float = 1.0
+    alpha: float | None = None
+    fit_intercept: bool = True
+    workers: int = 10
+    regions: Any = None
+    policy: Any = None
+    method: Any = "danl-secant"
+    engine: Any = "local"
+    tol: float = 1e-12
+    max_rounds: int = 200
+    warm_start: bool = False
+    random_state: Any = None
+    verbose: int = 0
+    callback: Any = None
+
+    _numeric: ClassVar[bool] = False  # whether targets must be numbers
+
+    def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or frame, (rows, features)
+            The features.
+        y : array, (rows,)
+            The labels, or the targets; 0 or more for "poisson".
+        groups : array, (rows,), optional
+            The site each row is at: one worker per site. Without it the rows are divided into `workers` shards.
+        sample_weight : array, (rows,), optional
+            Weights of the rows.
+
+        """
+        before = dict(self.__dict__)
+        try:
+            self._check_parameters()
+            X, y, groups, weights = self._checked_rows(X, y, groups, sample_weight)
+            targets, loss, weights = self._targets(y, weights)
+            self._take(self._solve(X, targets, loss, groups, weights))
+        except BaseException:  # a fit that fails leaves the estimator as it was before
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _targets(self, y: Any, weights: Array | None) -> tuple[Array, str, Array | None]:
+        """The targets as the loss takes them, the loss, and the weights of the rows."""
+        raise NotImplementedError
+
+    def _take(self, result: Result) -> None:
+        """Make coef_ and intercept_ of the fitted w."""
+        raise NotImplementedError
+
+    def _solve(self, X: Any, y: Array, loss: str, groups: Any, weights: Array | None) -> Result:
+        """Fit w to checked rows."""
         problem = self._problem_of(X, y, loss, groups, weights)
-        names = getattr(self, "feature_names_in_", None)
-        regions = problem.layout.regions(self.regions, None if names is None else [str(each) for each in names])
-        start = self._start(problem.layout) if self.warm_start else None
-        with _Progress(self.verbose, type(self).__name__) as progress, _caught() as caught:
+        named = hasattr(self, "feature_names_in_")
+        regions = problem.layout.regions(self.regions, self._names() if named else None)
+        before: Result | None = getattr(self, "result_", None) if self.warm_start else None
+        start = before.w if before is not None and before.layout == problem.layout else None
+        given = self.callback if isinstance(self.callback, list | tuple) else [self.callback]
+        with _progress(self.verbose, type(self).__name__) as progress, _caught() as caught:
             result = solve(
                 problem,
                 method=self.method,
@@ -102,7 +148,7 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
                 tol=self.tol,
                 seed=self._seed,
                 engine=self.engine,
-                callback=self._callbacks(progress),
+                callback=[each for each in (progress, *given) if each is not None],
             )
         if result.status != "converged":
             caught.append(self._not_converged(problem, result))
@@ -115,11 +161,6 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
         self._count(result.history)
         return result
 
-    def _callbacks(self, progress: Callable[[Row], object] | None) -> list[Any]:
-        """The progress that is shown, and the callbacks that were given."""
-        given = self.callback if isinstance(self.callback, list | tuple) else [self.callback]
-        return [each for each in (progress, *given) if each is not None]
-
     def _not_converged(self, problem: Problem, result: Result) -> ConvergenceWarning:
         left = result.history[-1].decrement if len(result.history) else np.nan
         stuck = result.status == "max_rounds" and result.n_rounds < self.max_rounds
@@ -131,7 +172,7 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
             f"decrement {left:.1e} (tol {self.tol:g}); {what_to_do}"
         )
 
-    def _problem_of(self, X: Any, y: Array, loss: str | Loss, groups: Any, weights: Array | None) -> Problem:
+    def _problem_of(self, X: Any, y: Array, loss: str, groups: Any, weights: Array | None) -> Problem:
         n_rows = len(y)
         total = float(n_rows if weights is None else weights.sum())
         self._seed = (
@@ -147,11 +188,6 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
         alpha = 1.0 / (self.C * total) if self.alpha is None else float(self.alpha)
         return Problem(shards, loss=loss, alpha=alpha, weighting="samples", intercept=self.fit_intercept)
 
-    def _start(self, layout: Layout) -> Array | None:
-        """The model of the fit before, if it was one of this shape."""
-        before: Result | None = getattr(self, "result_", None)
-        return before.w if before is not None and before.layout == layout else None
-
     def _count(self, history: History) -> None:
         """Exchanges and bytes, those for the standard errors included."""
         self.n_iter_ = len(history)
@@ -166,12 +202,9 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
             check_number("alpha", self.alpha, "None uses C", least=0)
         check_whole("workers", self.workers)
 
-    def _checked_rows(
-        self, X: Any, y: Any, groups: Any, sample_weight: Any, **target: Any
-    ) -> tuple[Any, Any, Any, Array | None]:
+    def _checked_rows(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[Any, Any, Any, Array | None]:
         """Rows as scikit-learn checks them, without those of weight zero."""
-        self._check_parameters()
-        X, y = validate_data(self, X, y, accept_sparse=("csr", "csc"), dtype=np.float64, **target)
+        X, y = validate_data(self, X, y, accept_sparse=("csr", "csc"), dtype=np.float64, y_numeric=self._numeric)
         weights = None
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -194,17 +227,6 @@ class DANLModel(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=np.float64, reset=False)
         return np.asarray(X @ np.atleast_2d(self.coef_).T + np.ravel(self.intercept_))
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """A fit that fails leaves the estimator as it was before."""
-        before = dict(self.__dict__)
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
 
     # Inference.
 
@@ -315,41 +337,31 @@ def _by_group(X: Any, y: Array, groups: Any, weights: Array | None) -> list[Shar
 @contextmanager
 def _caught() -> Iterator[list[Warning]]:
     """Collect warnings, to be given out again where the caller of the estimator stands."""
-    told: list[Warning] = []
+    given: list[Warning] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        yield told
-        told += [each.message for each in caught if isinstance(each.message, Warning)]
+        yield given
+        given += [each.message for each in caught if isinstance(each.message, Warning)]
 
 
-class _Progress:
-    """A line that tells how the fit stands, on standard error; nothing unless verbose."""
+@contextmanager
+def _progress(verbose: int, name: str) -> Iterator[Callable[[Row], object] | None]:
+    """A callback that shows on standard error how the fit stands; None unless verbose."""
+    if not verbose:
+        yield None
+        return
+    from rich.console import Console
 
-    def __init__(self, verbose: int, name: str) -> None:
-        self._verbose, self._name = verbose, name
-        self._status: Any = None
+    console = Console(stderr=True)
 
-    def __enter__(self) -> Callable[[Row], object] | None:
-        if not self._verbose:
-            return None
-        from rich.console import Console
-
-        self._console = Console(stderr=True)
-        if self._verbose == 1 and self._console.is_terminal:
-            self._status = self._console.status(f"{self._name}: waiting for the workers")
-            self._status.start()
-        return self._show
-
-    def _show(self, row: Row) -> None:
-        line = (
-            f"{self._name}: exchange {row.exchange} ({row.kind}), objective {row.objective:.10g}, "
+    def line(row: Row) -> str:
+        return (
+            f"{name}: exchange {row.exchange} ({row.kind}), objective {row.objective:.10g}, "
             f"|grad| {row.grad_norm:.1e}, {row.active} workers"
         )
-        if self._status is not None:
-            self._status.update(line)
-        else:
-            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
+    if verbose == 1 and console.is_terminal:
+        with console.status(f"{name}: waiting for the workers") as status:
+            yield lambda row: status.update(line(row))
+    else:
+        yield lambda row: console.print(line(row), highlight=False, markup=False, soft_wrap=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
@@ -13,10 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from danl.errors import InputError
 from danl.estimators.base import DANLModel
-from danl.estimators.inference import centred
+from danl.estimators.inference import sum_to_zero
 from danl.objective.losses import MULTINOMIAL, Array
+from danl.run.result import Result
 
 
+@dataclass(eq=False, repr=False)
 class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
     """Logistic regression, binary or multinomial, that gives the pooled fit's answer from rows in shards.
 
@@ -72,73 +75,24 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
 
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        alpha: float | None = None,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        workers: int = 10,
-        regions: Any = None,
-        policy: Any = None,
-        method: Any = "danl-secant",
-        engine: Any = "local",
-        tol: float = 1e-12,
-        max_rounds: int = 200,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-        callback: Any = None,
-    ) -> None:
-        self.C = C
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.workers = workers
-        self.regions = regions
-        self.policy = policy
-        self.method = method
-        self.engine = engine
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
+    C: float = 1.0
+    class_weight: Any = field(default=None, kw_only=True)
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the model.
+    def _targets(self, y: Any, weights: Array | None) -> tuple[Array, str, Array | None]:
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        count = len(self.classes_)
+        if count < 2:
+            raise ValueError(  # scikit-learn looks for these words
+                f"y: classifier needs at least 2 classes in the data, and there is one class only: {self.classes_[0]}"
+            )
+        if self.class_weight is not None:
+            weights = self._by_class(y, codes, weights)
+        return codes.astype(np.float64), "logistic" if count == 2 else f"{MULTINOMIAL}:classes={count}", weights
 
-        Parameters
-        ----------
-        X : array, sparse matrix or frame, (rows, features)
-            The features.
-        y : array, (rows,)
-            The labels.
-        groups : array, (rows,), optional
-            The site each row is at: one worker per site. Without it the rows are divided into `workers` shards.
-        sample_weight : array, (rows,), optional
-            Weights of the rows.
-
-        """
-        with self._all_or_nothing():
-            X, y, groups, weights = self._checked_rows(X, y, groups, sample_weight)
-            check_classification_targets(y)
-            self.classes_, codes = np.unique(y, return_inverse=True)
-            count = len(self.classes_)
-            if count < 2:
-                raise ValueError(  # scikit-learn looks for these words
-                    "y: classifier needs at least 2 classes in the data, and there is one class only: "
-                    f"{self.classes_[0]}"
-                )
-            if self.class_weight is not None:
-                weights = self._by_class(y, codes, weights)
-            loss = "logistic" if count == 2 else f"{MULTINOMIAL}:classes={count}"
-            result = self._fit(X, codes.astype(np.float64), loss, groups, weights)
-            # What all classes share changes no probability: without it, there is one answer however it came.
-            self.coef_, self.intercept_ = result.layout.split(centred(result.w, result.layout))
-        return self
+    def _take(self, result: Result) -> None:
+        # What all classes share changes no probability: without it, there is one answer however it came.
+        self.coef_, self.intercept_ = result.layout.split(sum_to_zero(result.w, result.layout))
 
     def _by_class(self, y: Any, codes: Any, weights: Array | None) -> Array:
         """The rows' weights, times those of their classes."""

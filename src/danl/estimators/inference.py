@@ -1,4 +1,4 @@
-r"""Standard errors from what the workers tell of the fitted model: the Hessian there, and if asked the rows' scores.
+r"""Standard errors from what the workers report at the fitted model: the Hessian, and if asked for the rows' scores.
 
 With H the Hessian of the averaged objective (its penalty included), S the sum of the weights, and M the sum of the
 outer products of the rows' gradients, weights included and divided by S^2,
@@ -86,36 +86,36 @@ def observed(
 ) -> tuple[Inference, tuple[Row, ...]]:
     """Ask the workers for what is not known yet; return it all, and the rows of the exchanges it took."""
     layout = result.layout
-    w = centred(result.w, layout)
+    w = sum_to_zero(result.w, layout)
     asked = problem.moved_by(result.centre)
     at = to_moved(w, layout, result.centre)
-    told = observed_information(asked, at, regions=regions, scores=scores, hessian=known is None, engine=engine)
+    answer = observed_information(asked, at, regions=regions, scores=scores, hessian=known is None, engine=engine)
     wanted = ({"hessian"} if known is None else set()) | ({"scores"} if scores else set())
-    if not wanted <= set(told.products):  # where there is no optimum the run is called diverged, and told all the same
-        missing = sorted({failure.worker for failure in told.failures})
+    if not wanted <= set(answer.products):  # where there is no optimum the run is called diverged, and has them
+        missing = sorted({failure.worker for failure in answer.failures})
         raise InputError(
-            f"summary: workers {missing} did not answer ({told.status}); standard errors need all of them, try again"
+            f"summary: workers {missing} did not answer ({answer.status}); standard errors need all of them, try again"
         )
     if known is not None:
-        return replace(known, scores=told.products["scores"]), tuple(told.history)
+        return replace(known, scores=answer.products["scores"]), tuple(answer.history)
     assert problem.alpha is not None
     penalty = 0.5 * problem.alpha * float(np.sum(np.square(w[layout.penalised])))
     made = Inference(
         loss=problem.loss.name.partition(":")[0],
         w=w,
-        hessian=told.products["hessian"],
-        scores=told.products.get("scores"),
+        hessian=answer.products["hessian"],
+        scores=answer.products.get("scores"),
         total_weight=float(problem.total_weights.sum()),
         n_rows=int(problem.rows.sum()),
         n_workers=problem.n_workers,
         alpha=problem.alpha,
-        mean_loss=float(told.products["loss"]) - penalty,
+        mean_loss=float(answer.products["loss"]) - penalty,
         centre=result.centre,
     )
-    return made, tuple(told.history)
+    return made, tuple(answer.history)
 
 
-def centred(w: Array, layout: Layout) -> Array:
+def sum_to_zero(w: Array, layout: Layout) -> Array:
     """The same model with coefficients that sum to zero over the classes."""
     if layout.n_outputs == 1:
         return w

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -11,11 +12,13 @@ from sklearn.metrics import d2_tweedie_score
 from danl.errors import InputError
 from danl.estimators.base import DANLModel
 from danl.objective.losses import Array, make_loss
+from danl.run.result import Result
 from danl.spec import unknown_name
 
 LOSSES = ("squared", "poisson")
 
 
+@dataclass(eq=False, repr=False)
 class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
     """Ridge or Poisson regression that gives the pooled fit's answer from rows in shards.
 
@@ -44,68 +47,25 @@ class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
 
     """
 
-    def __init__(
-        self,
-        loss: str = "squared",
-        *,
-        C: float = 1.0,
-        alpha: float | None = None,
-        fit_intercept: bool = True,
-        workers: int = 10,
-        regions: Any = None,
-        policy: Any = None,
-        method: Any = "danl-secant",
-        engine: Any = "local",
-        tol: float = 1e-12,
-        max_rounds: int = 200,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-        callback: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.C = C
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.workers = workers
-        self.regions = regions
-        self.policy = policy
-        self.method = method
-        self.engine = engine
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
+    loss: str = "squared"
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the model.
+    _numeric: ClassVar[bool] = True
 
-        Parameters
-        ----------
-        X : array, sparse matrix or frame, (rows, features)
-            The features.
-        y : array, (rows,)
-            The targets; 0 or more for "poisson".
-        groups : array, (rows,), optional
-            The site each row is at: one worker per site. Without it the rows are divided into `workers` shards.
-        sample_weight : array, (rows,), optional
-            Weights of the rows.
+    def _check_parameters(self) -> None:
+        if self.loss not in LOSSES:
+            raise unknown_name("loss", str(self.loss), LOSSES)
+        super()._check_parameters()
 
-        """
-        with self._all_or_nothing():
-            if self.loss not in LOSSES:
-                raise unknown_name("loss", str(self.loss), LOSSES)
-            X, y, groups, weights = self._checked_rows(X, y, groups, sample_weight, y_numeric=True)
-            y = np.asarray(y, dtype=np.float64)
-            make_loss(self.loss).check_targets(y)
-            if self.loss == "poisson" and not y.any():
-                raise InputError("y: is 0 for every row, and loss 'poisson' has no optimum then; check the targets")
-            result = self._fit(X, y, self.loss, groups, weights)
-            coefficients, intercepts = result.layout.split(result.w)
-            self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
-        return self
+    def _targets(self, y: Any, weights: Array | None) -> tuple[Array, str, Array | None]:
+        targets = np.asarray(y, dtype=np.float64)
+        make_loss(self.loss).check_targets(targets)
+        if self.loss == "poisson" and not targets.any():
+            raise InputError("y: is 0 for every row, and loss 'poisson' has no optimum then; check the targets")
+        return targets, self.loss, weights
+
+    def _take(self, result: Result) -> None:
+        coefficients, intercepts = result.layout.split(result.w)
+        self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
 
     def predict(self, X: Any) -> Array:
         """The mean of each row."""
