@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from danl.data.fetch import locate
-from danl.data.files import Table, file_format, read_csv, read_libsvm, read_parquet
+from danl.data.files import file_format, read_csv, read_libsvm, read_parquet
 from danl.data.place import place_of
 from danl.data.registry import REGISTRY, Registered, lookup
 from danl.data.shard import check_rows
-from danl.data.text import is_number
+from danl.data.table import Table, is_number
 from danl.errors import InputError, bad_argument
 
 Label = int | float | str
@@ -107,46 +107,27 @@ def load_dataset(
     """
     if target not in ("binary", "classes", "real"):
         raise bad_argument("target", target, "'binary', 'classes' or 'real'")
-    entry, path, table = _read(
+    name, path, table = read_table(
         name_or_path,
         n_features=n_features,
         zero_based=zero_based,
+        progress=progress,
         target_column=target_column,
         site_column=site_column,
         weight_column=weight_column,
-        progress=progress,
     )
-    return _dataset(table, name=entry.name if entry else path.name, source=str(path), target=target)
+    return _dataset(table, name=name, source=str(path), target=target)
 
 
 def read_table(
-    path: str, *, n_features: int | None, zero_based: bool, target_column: str | None, weight_column: str | None
-) -> tuple[str, Table]:
-    """What a file or a registered set holds, its labels as they stand there, and what it is called."""
-    entry, found, table = _read(
-        path,
-        n_features=n_features,
-        zero_based=zero_based,
-        target_column=target_column,
-        site_column=None,
-        weight_column=weight_column,
-        progress=False,
-    )
-    return entry.name if entry else found.name, table
-
-
-def _read(
     name_or_path: str | os.PathLike[str],
     *,
     n_features: int | None,
     zero_based: bool,
-    target_column: str | None,
-    site_column: str | None,
-    weight_column: str | None,
-    progress: bool,
-) -> tuple[Registered | None, Path, Table]:
-    """Find the file and read it, whatever its format."""
-    columns = {"target_column": target_column, "site_column": site_column, "weight_column": weight_column}
+    progress: bool = False,
+    **columns: str | None,
+) -> tuple[str, Path, Table]:
+    """Find a file or a registered set and read it, labels as they stand there: its name, its path, what it holds."""
     given = [option for option, value in columns.items() if value is not None]
     entry, path = _resolve(name_or_path, progress=progress)
     kind = "libsvm" if entry else file_format(path)
@@ -166,7 +147,7 @@ def _read(
             f"{table.X.shape[1]} features, expected {entry.rows} and {entry.features}; "
             f"replace it by the file from {entry.url}"
         )
-    return entry, path, table
+    return entry.name if entry else path.name, path, table
 
 
 def encode_labels(labels: NDArray[Any], *, binary: bool = True) -> tuple[NDArray[np.float64], tuple[Label, ...]]:

@@ -60,7 +60,14 @@ def locate(entry: Registered, *, progress: bool = True) -> Path:
     if found is None:
         return _download(entry, progress=progress)
     path, place = found
-    _check_found(path, place, entry)
+    wrong = None if entry.sha256 is None else _difference(entry, path)
+    if wrong:
+        remedy = {
+            "DANL_DATA_DIR": f"replace it by the file from {entry.url}",
+            "cache": f"delete it to have it downloaded again from {entry.url}",
+            "bundled": "the installed package is damaged: install it again",
+        }[place]
+        raise InputError(f"{path} is not the data set {entry.name}: {wrong}; {remedy}")
     return path
 
 
@@ -88,20 +95,14 @@ def _first_candidate(folder: Path, entry: Registered) -> Path | None:
     return None
 
 
-def _check_found(path: Path, place: str, entry: Registered) -> None:
-    if entry.sha256 is None:
-        return
-    received, _ = digest_and_rows(path)
-    if received != entry.sha256:
-        remedy = {
-            "DANL_DATA_DIR": f"replace it by the file from {entry.url}",
-            "cache": f"delete it to have it downloaded again from {entry.url}",
-            "bundled": "the installed package is damaged: install it again",
-        }[place]
-        raise InputError(
-            f"{path} is not the data set {entry.name}: expected SHA-256 {entry.sha256} of its "
-            f"plain text, received {received}; {remedy}"
-        )
+def _difference(entry: Registered, path: Path) -> str | None:
+    """What tells the file from that of the data set: its digest, or its rows where there is no digest to compare."""
+    received, rows = digest_and_rows(path)
+    if entry.sha256 is not None and received != entry.sha256:
+        return f"expected SHA-256 {entry.sha256} of its plain text, received {received}"
+    if entry.sha256 is None and rows != entry.rows:
+        return f"expected {entry.rows} rows, received {rows}"
+    return None
 
 
 def digest_and_rows(path: Path) -> tuple[str, int]:
@@ -174,21 +175,13 @@ def _receive(entry: Registered, incoming: Path, *, by_hand: str, progress: bool)
 
 def _check_received(entry: Registered, incoming: Path, *, by_hand: str) -> None:
     try:
-        received, rows = digest_and_rows(incoming)
+        wrong = _difference(entry, incoming)
     except InputError as error:
         raise InputError(
             f"what {entry.url} sent cannot be unpacked: {error.__cause__}; it was not kept; {by_hand}"
         ) from error
-    if entry.sha256 is not None and received != entry.sha256:
-        raise InputError(
-            f"what {entry.url} sent is not the data set {entry.name}: expected SHA-256 "
-            f"{entry.sha256} of its plain text, received {received}; it was not kept; {by_hand}"
-        )
-    if entry.sha256 is None and rows != entry.rows:  # the best check there is without a digest
-        raise InputError(
-            f"what {entry.url} sent is not the data set {entry.name}: expected {entry.rows} rows, "
-            f"received {rows}; it was not kept; {by_hand}"
-        )
+    if wrong:
+        raise InputError(f"what {entry.url} sent is not the data set {entry.name}: {wrong}; it was not kept; {by_hand}")
 
 
 class _ProgressBar:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from danl.data.text import is_number, shorten
+from danl.data.table import is_number, shorten
 from danl.errors import InputError
 
 FORM = "expected '<label> <index>:<value> ...' with indices that increase"

@@ -13,7 +13,7 @@ from danl.errors import InputError
 SEE_ROWS = (
     "danl.data.files",
     "danl.data.libsvm",
-    "danl.data.frames",
+    "danl.data.table",
     "danl.data.partition",
     "danl.data.shard",
     "danl.objective.losses",

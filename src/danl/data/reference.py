@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 
 from danl.checks import check_choice
 from danl.data.dataset import not_a_number, read_table
-from danl.data.files import counted
-from danl.data.frames import read_frame
 from danl.data.place import place_of
 from danl.data.shard import Shard
-from danl.data.text import is_number
+from danl.data.table import are_counted, is_number, read_frame
 from danl.errors import InputError, bad_argument
 
 CODED = ({0.0, 1.0}, {-1.0, 1.0})
@@ -86,7 +84,7 @@ class ShardReference:
             source, table = "load()", read_frame(loaded, self.target_column, self.weight_column)
         else:
             assert self.path is not None
-            source, table = read_table(
+            source, _, table = read_table(
                 self.path,
                 n_features=self.n_features,
                 zero_based=self.zero_based,
@@ -114,7 +112,7 @@ class ShardReference:
         """
         features, target = list(shard.feature_names or ()), shard.target_name
         names = features if target is None else [*features, target]
-        if features and counted(sorted(names, key=_by_length)) and features == sorted(features, key=_by_length):
+        if features and are_counted(sorted(names, key=_by_length)) and features == sorted(features, key=_by_length):
             return replace(shard, feature_names=None, target_name=None)
         found = [position for position, name in enumerate(names, start=1) if is_number(name)]
         if found:

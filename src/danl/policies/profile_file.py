@@ -18,7 +18,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from danl.data.text import is_number
+from danl.data.table import is_number
 from danl.errors import InputError
 from danl.policies.profiles import Profile
 from danl.spec import closest_first

@@ -14,7 +14,7 @@ from typing import Any
 from scipy import sparse
 
 from danl.data.shard import Shard
-from danl.data.text import is_number
+from danl.data.table import is_number
 
 
 def write_sites(
