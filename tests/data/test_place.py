@@ -5,7 +5,7 @@ from tests.sites import MALFORMED, TOKEN, Malformed, chain, leaks, parquet_files
 
 import danl
 from danl.data.place import place_of
-from danl.engines.ray.actor import Site as ActorSite
+from danl.engines.ray.actor import WorkerActor
 from danl.errors import InputError
 from danl.protocol.messages import Failure
 
@@ -44,7 +44,7 @@ def test_a_run_by_reference_tells_the_place(case, tmp_path):
 
 
 def test_an_actor_tells_the_place(case, tmp_path):
-    told = ActorSite(3, reference_of(case, tmp_path)).facts(case.loss, None)
+    told = WorkerActor(3, reference_of(case, tmp_path)).facts(case.loss, None)
     if isinstance(told, Failure):
         assert leaks(told.detail) == []
         assert case.says in told.detail
@@ -92,7 +92,7 @@ def test_a_loader_tells_type_and_place(load):
     with pytest.raises(InputError, match="shards: worker 0 cannot use its rows where it runs: ") as raised:
         danl.solve(danl.RemoteProblem([reference], alpha=1.0))
     assert leaks(chain(raised.value)) == []
-    assert leaks(ActorSite(0, reference).facts(True, None).detail) == []
+    assert leaks(WorkerActor(0, reference).facts(True, None).detail) == []
 
 
 def test_the_line_of_a_loader_is_told():
@@ -100,7 +100,7 @@ def test_the_line_of_a_loader_is_told():
         return int(TOKEN)
 
     line = load.__code__.co_firstlineno + 1
-    detail = ActorSite(0, danl.ShardReference(load=load)).facts(True, None).detail
+    detail = WorkerActor(0, danl.ShardReference(load=load)).facts(True, None).detail
     assert detail == f"ValueError at {__name__}:{line}; its text stays at the site"
 
 
