@@ -119,6 +119,15 @@ def test_the_custom_policy_refuses_what_it_cannot_promise(monkeypatch):
         danl.solve(problem, policy=custom_policy.RestInTurn())
 
 
+def test_the_custom_method_is_faster_than_gradient_descent_and_slower_than_the_default():
+    runs = re.findall(
+        r"^(\w+) +converged after +(\d+) exchanges and +\S+ MB, gap (\S+)$", output_of("custom_method.py"), re.M
+    )
+    exchanges = {method: int(count) for method, count, _ in runs}
+    assert exchanges["gd"] > 5 * exchanges["nesterov"] > 25 * exchanges["danl"]
+    assert all(float(gap) < 1e-11 for _, _, gap in runs)
+
+
 @pytest.mark.engines
 def test_ray_gives_what_one_process_gives():
     on_ray, here, apart = output_of("ray_cluster.py").splitlines()

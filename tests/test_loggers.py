@@ -233,7 +233,7 @@ def test_a_store_that_fails_in_the_middle_ends_the_logging_and_not_the_run(store
     with pytest.warns(danl.DanlWarning) as warned:
         result = danl.solve(random_problem(), **RUN, callback=[logger, Breaks(lose_the_metrics)])
     assert (result.status, len(result.history)) == ("max_rounds", 9)
-    (told,) = [str(each.message) for each in warned]
+    (told,) = [str(each.message) for each in warned if each.category is danl.DanlWarning]  # SQLAlchemy has its own
     assert told.startswith("MLflow: logging ended at exchange 4 (")
     assert told.endswith("; the run goes on without it")
     assert "\n" not in told

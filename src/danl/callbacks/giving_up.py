@@ -11,7 +11,7 @@ from danl.errors import warn
 from danl.run.callback import Callback
 
 HEAD, TAIL = 190, 60
-"""Characters of an error that are told: of its beginning and of its end, where libraries say the cause."""
+"""Characters of an error that are shown: of its beginning and of its end, where libraries say the cause."""
 
 
 class Logger(Callback):

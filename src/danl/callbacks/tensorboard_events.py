@@ -89,14 +89,14 @@ class TensorBoard(Logger):
         if self._events is None:
             return
         if self._lost:
-            with suppress(Exception):  # it is told already
+            with suppress(Exception):  # it is said already
                 self._close()
         else:
             from tensorboardX.summary import text
 
-            told = "error" if result is None else "\n\n".join([result.status, *result.notes])
+            ended = "error" if result is None else "\n\n".join([result.status, *result.notes])
             with self._sending("at the end"):
-                self._write(text("status", told), 0 if result is None else result.n_rounds)
+                self._write(text("status", ended), 0 if result is None else result.n_rounds)
                 self._close()
 
     def _close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -26,10 +27,11 @@ from danl.cli.options import (
     with_option,
 )
 from danl.cli.output import described, out_folder, requested, run_report, say_written, show_result, write_run
-from danl.cli.resumed import Earlier, FirstPart, nothing_left
+from danl.cli.resumed import Earlier, nothing_left
 from danl.cli.serve import Served
 from danl.errors import InputError
 from danl.run.checkpoint import Checkpoints
+from danl.run.result import WORKERS
 from danl.run.resume import locked_checkpoints, make_checkpoints
 from danl.run.solver import DEFAULT_METHOD
 from danl.run.trace import Trace
@@ -39,8 +41,8 @@ NOT_WRITTEN = 2
 """However the run ended: a file that was asked for is not there."""
 
 METHOD_HELP = (
-    "danl, danl-secant, danl-masked, danl-paper, newton-zero, newton, newton-undamped, gd, fedavg; options as "
-    "fedavg:steps=5."
+    "danl, danl-secant, danl-masked, danl-paper, newton-zero, newton, newton-undamped, gd, fedavg, or a plug-in's; "
+    "options as fedavg:steps=5."
 )
 
 
@@ -103,10 +105,11 @@ def fit(
         job = options.job(method)
         connect(loggers, screen)
         optimum = options.reference(job, screen) if reference else None
-        trace, earlier = Trace(), Earlier()
-        first_part = FirstPart(trace, out / "workers.npz") if out is not None and resume is not None else None
+        trace = Trace()
+        earlier = Earlier(trace, out / WORKERS if out is not None and resume is not None else None)
         request = requested(options, method, job, checkpoint=text_of(checkpoint), resume=text_of(resume))
-        with Served(serve, serve_port or 0, trace, request, job.title, screen) as served:
+        served = Served(serve_port or 0, trace, request, job.title, screen) if serve else None
+        with served or nullcontext():
             result = options.solve(
                 job,
                 method,
@@ -116,12 +119,12 @@ def fit(
                 resume=resume,
                 trace=trace if out is not None or serve else None,
                 live=live,
-                callbacks=[earlier, *([] if first_part is None else [first_part]), *loggers, served],
+                callbacks=[earlier, *loggers, *([] if served is None else [served.page])],
             )
-            if first_part is not None and first_part.note is not None:
-                result = replace(result, notes=(*result.notes, first_part.note))
+            result = replace(result, notes=(*result.notes, *earlier.notes))
             config = described(request, job, result) if serve or out is not None else {}
-            served.finish(config)
+            if served is not None:
+                served.page.finish(config)
         missing = write_run(out, result, job.title, config, screen, job.data)
     report = run_report(options, job.facts, result, None if missing else out, optimum)
     show_result(screen, job.title, report, result, as_json=as_json)
@@ -130,7 +133,8 @@ def fit(
     whole = say_written(out, missing, screen)
     if result.status == "interrupted" and folder is not None:
         screen.print(f"to go on: the same command with --resume {folder}", soft_wrap=True)
-    served.stay()
+    if served is not None:
+        served.stay()
     return EXIT[result.status] if whole else NOT_WRITTEN
 
 

@@ -46,7 +46,8 @@ def option(panel: str, help: str, *names: str) -> Any:
 
 
 Out = Annotated[
-    Path | None, option(OUTPUT, "Folder for history.csv, config.json, model.npz, workers.npz and the figure.")
+    Path | None,
+    option(OUTPUT, "Folder for history.csv, config.json, model.npz, workers.npz, result.json and the figure."),
 ]
 Force = Annotated[bool, option(OUTPUT, "Overwrite a run that is there already.", "--force")]
 Json = Annotated[bool, option(OUTPUT, "One JSON object on standard output.", "--json")]
@@ -75,7 +76,9 @@ class RunOptions:
     target: Annotated[str | None, option(DATA, "Target column of a CSV or Parquet file; default: the last.")] = None
     site: Annotated[str | None, option(DATA, "Column with the site of each row: one worker per site.")] = None
     weight: Annotated[str | None, option(DATA, "Column with the weight of each row.")] = None
-    loss: Annotated[str, option(PROBLEM, "logistic, multinomial, squared, poisson or squared_hinge.")] = "logistic"
+    loss: Annotated[str, option(PROBLEM, "logistic, multinomial, squared, poisson, squared_hinge, or a plug-in's.")] = (
+        "logistic"
+    )
     intercept: Annotated[bool, option(PROBLEM, "Fit an intercept, without a penalty.", "--intercept")] = False
     l2: Annotated[float | None, option(PROBLEM, "The paper's lambda: penalty l2/(2 m_i) |w|^2; default 1e-4.")] = None
     alpha: Annotated[float | None, option(PROBLEM, "Absolute penalty alpha/2 |w|^2, instead of --l2.")] = None
@@ -89,7 +92,7 @@ class RunOptions:
             RUN,
             "Who trains what: full, coverage:psi=3,gamma=2, subset:S=1,order=random, random:keep=0.5, "
             "magnitude:keep=0.5, schedule:file=masks.npy, "
-            "resource-aware:deadline=0.1 (with --profiles).",
+            "resource-aware:deadline=0.1 (with --profiles), or a plug-in's.",
         ),
     ] = "full"
     profiles: Annotated[
@@ -105,7 +108,8 @@ class RunOptions:
     batch_size: Annotated[int | None, option(RUN, "Rows a worker samples for a gradient; default: all.")] = None
     hessian_batch: Annotated[int | None, option(RUN, "Rows a worker samples for the Hessian; default: all.")] = None
     engine: Annotated[
-        str, option(RUN, "Where the workers run: local (local:dropout=0.3 plays absences), ray, flower.")
+        str,
+        option(RUN, "Where the workers run: local (local:dropout=0.3 plays absences), ray, flower, or a plug-in's."),
     ] = "local"
     seed: Annotated[int, option(RUN, "Of the partition, the masks and the mini-batches.")] = 0
     quiet: Annotated[bool, option(OUTPUT, "No live display.", "--quiet", "-q")] = False
@@ -253,7 +257,7 @@ class Job:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What --json tells of the data."""
+        """What --json says of the data."""
         return {"data": self.data.name, "rows": int(self.problem.rows.sum()), "partition": self.partition}
 
     @cached_property

@@ -165,12 +165,12 @@ def progress_of(screen: Console, total: int, *, quiet: bool) -> Iterator[Callabl
         with Progress(*columns, console=screen, transient=True) as bar:
             task = bar.add_task("rounds", total=total)
 
-            def tell(done: int) -> None:
+            def show(done: int) -> None:
                 bar.update(task, completed=done)
                 if done == total:
                     bar.stop()  # what comes next has a line of its own
 
-            yield tell
+            yield show
 
 
 class PlainProgress:

@@ -15,13 +15,41 @@ from danl.run.trace import Trace
 
 
 class Earlier(Callback):
-    """Notes how many exchanges a run had that goes on; None of one that begins."""
+    """What a run had that goes on: `rows` exchanges, None for a run that begins.
 
-    rows: int | None = None
+    With the `path` of workers.npz, what that file has is put before the trace of the run that goes on: only where it is
+    of this very run, every exchange up to the checkpoint, with the bytes and the coverage of the rows that the
+    checkpoint has. `notes` says why not, where it could not be done.
+    """
+
+    def __init__(self, trace: Trace, path: Path | None) -> None:
+        self._trace, self._path = trace, path
+        self.rows: int | None = None
+        self.notes: tuple[str, ...] = ()
 
     def resumed(self, earlier: History) -> None:
         """Called once, before the first exchange."""
         self.rows = len(earlier)
+        why = "" if self._path is None else self._joined(earlier, self._path)
+        if why:
+            self.notes = (f"workers.npz begins with exchange {len(earlier)}, where the run went on: {why}",)
+
+    def _joined(self, earlier: History, path: Path) -> str:
+        """Why it could not be done; empty where it was."""
+        if not path.is_file():
+            return f"{path} of its first part is not there"
+        try:
+            first = Trace.read(path)
+        except InputError as error:
+            return str(error)
+        count = len(earlier)
+        exchanges = first.exchanges[first.exchanges < count]
+        if not len(exchanges) or exchanges[-1] != count - 1:
+            return f"{path} ends before the checkpoint"
+        if not _of_this_run(first, exchanges, earlier, self._trace):
+            return f"{path} is of another run"
+        self._trace.go_on_from(first, count)
+        return ""
 
 
 def nothing_left(result: Result, rounds: int) -> str:
@@ -31,41 +59,6 @@ def nothing_left(result: Result, rounds: int) -> str:
     out_of_rounds = result.status == "max_rounds" and result.n_rounds >= rounds
     more = "; more --rounds go on with it" if out_of_rounds else ""
     return f"nothing was left to do: the run {had} after {len(result.history)} exchanges, and nobody was asked{more}"
-
-
-class FirstPart(Callback):
-    """Puts what the file of the interrupted run tells before the trace of the run that goes on.
-
-    Only where it is of this very run: every exchange up to the checkpoint, with the bytes and the coverage of the rows
-    that the checkpoint has. `note` says why not, where it could not be done.
-    """
-
-    def __init__(self, trace: Trace, path: Path) -> None:
-        self._trace, self._path = trace, path
-        self.note: str | None = None
-
-    def resumed(self, earlier: History) -> None:
-        """Read the file and join the two, before the first exchange."""
-        why = self._joined(earlier)
-        if why:
-            self.note = f"workers.npz begins with exchange {len(earlier)}, where the run went on: {why}"
-
-    def _joined(self, earlier: History) -> str:
-        """Why it could not be done; empty where it was."""
-        if not self._path.is_file():
-            return f"{self._path} of its first part is not there"
-        try:
-            first = Trace.read(self._path)
-        except InputError as error:
-            return str(error)
-        count = len(earlier)
-        exchanges = first.exchanges[first.exchanges < count]
-        if not len(exchanges) or exchanges[-1] != count - 1:
-            return f"{self._path} ends before the checkpoint"
-        if not _of_this_run(first, exchanges, earlier, self._trace):
-            return f"{self._path} is of another run"
-        self._trace.go_on_from(first, count)
-        return ""
 
 
 def _of_this_run(first: Trace, exchanges: IntArray, rows: History, trace: Trace) -> bool:

@@ -150,9 +150,9 @@ class TerminalView(ProgressLine):
         if newest is None:
             counts = " ".join(map(str, row.coverage))
             return [Text(f"workers on each region: {counts}")]
-        told, trained, asked = newest
+        row, trained, asked = newest
         means = matrix_means(len(trained), trained.shape[1], width, height, plain=plain)
-        heads = (f"regions x {len(trained)} workers, exchange {told.exchange}: ", f"exchange {told.exchange}: ", "")
+        heads = (f"regions x {len(trained)} workers, exchange {row.exchange}: ", f"exchange {row.exchange}: ", "")
         head = next((each for each in heads if len(each) + len(means) <= width), "")
         return [Text(head + means, "dim"), *matrix(trained, asked, width, height, plain=plain)]
 
@@ -181,8 +181,8 @@ class TerminalView(ProgressLine):
         return duration(time.perf_counter() - self._begun)
 
     def _left(self, row: Row, seen: list[Seen]) -> str:
-        told = forecast(seen, tol=self._tol, left=max(self._max_rounds - row.exchange, 0))
-        return f"to decrement {self._tol:g}: {told}" if self._tol > 0 else told
+        left = forecast(seen, tol=self._tol, left=max(self._max_rounds - row.exchange, 0))
+        return f"to decrement {self._tol:g}: {left}" if self._tol > 0 else left
 
 
 def _joined(parts: Iterable[str], width: int, style: str = "") -> Text:

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from danl.engines.base import Engine
 from danl.engines.local import Local
 from danl.engines.ray.engine import Ray
+from danl.protocol.messages import Exchange, Failure, Reply, Task
+from danl.protocol.replies import Replies, ReplyForm
 from danl.spec import Registry
+from danl.worker.worker import Worker
 
 ENGINES: dict[str, Callable[..., Engine] | str] = {
     "local": Local,
@@ -24,4 +27,17 @@ def make_engine(engine: str | Engine) -> Engine:
     return made
 
 
-__all__ = ["ENGINES", "Engine", "Local", "Ray", "make_engine"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "Exchange",
+    "Failure",
+    "Local",
+    "Ray",
+    "Replies",
+    "Reply",
+    "ReplyForm",
+    "Task",
+    "Worker",
+    "make_engine",
+]

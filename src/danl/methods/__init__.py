@@ -18,11 +18,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from danl.methods.base import AnyMethod, Info, Method, Setup, State, Status, Turn
+from danl.methods.base import AnyMethod, Info, Method, Setup, State, Status, Turn, too_few
 from danl.methods.danl import DANL
 from danl.methods.descent import GradientDescent, NewtonUndamped, NewtonZero
 from danl.methods.fedavg import FedAvg
 from danl.methods.newton import Newton
+from danl.protocol.messages import (
+    CurvatureTask,
+    Exchange,
+    GradientTask,
+    HessianTask,
+    LocalStepsTask,
+    LossTask,
+    ScoresTask,
+    SmoothnessTask,
+)
+from danl.protocol.replies import Replies
+from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss, mean_value
 from danl.spec import Registry
 from danl.storage.serialize import storable
 
@@ -51,17 +63,31 @@ __all__ = [
     "DANL",
     "PRESETS",
     "AnyMethod",
+    "CurvatureTask",
+    "Exchange",
     "FedAvg",
     "GradientDescent",
+    "GradientTask",
+    "HessianTask",
     "Info",
+    "LocalStepsTask",
+    "LossTask",
     "Method",
     "Newton",
     "NewtonUndamped",
     "NewtonZero",
+    "Replies",
+    "ScoresTask",
     "Setup",
+    "SmoothnessTask",
     "State",
     "Status",
     "Turn",
     "make_method",
+    "mean_gradient",
+    "mean_hessian",
+    "mean_loss",
+    "mean_value",
     "storable",
+    "too_few",
 ]

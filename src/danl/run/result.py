@@ -89,8 +89,8 @@ class Result:
     @property
     def layout(self) -> Layout:
         """The places of coefficients and intercepts in w."""
-        told = self.settings
-        return Layout(told["features"], told.get("outputs", 1), told.get("intercept", False))
+        settings = self.settings
+        return Layout(settings["features"], settings.get("outputs", 1), settings.get("intercept", False))
 
     @property
     def coef(self) -> Array:
