@@ -128,7 +128,7 @@ def walks(watch: Watch) -> tuple[Walk, Walk]:
     tops = [top for _, top in within]
     given = next((top for top, call in zip(tops, watch.calls, strict=True) if call.code is GIVEN), None)
     lines = [top.line if top.caller is loop else None for top in tops]
-    plan = type(danl.methods.make_method("danl")).plan.__code__
+    plan = danl.methods.make_method("danl").plan.__func__.__code__
     first = lines.index(line_of(plan, watch.calls, lines))
     last = len(lines) - 1 - lines[::-1].index(line_of(danl.History.append.__code__, watch.calls, lines))
     kept = [

@@ -12,7 +12,7 @@ import danl
 SOURCE = Path(danl.__file__).parent
 # From the bottom up; a package may import itself and what stands before it.
 LAYERS = [
-    ["_version", "errors", "evolve", "wording"],
+    ["_version", "errors", "wording"],
     ["checks", "spec", "storage"],
     ["data"],
     ["objective"],

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 import danl
 from danl.data import Shard
 from danl.engines import Local
-from danl.methods import DANL, Newton, safeguarded
+from danl.methods import DANL, Newton
+from danl.methods.questions import Sampling
 from danl.objective.losses import LOSSES
 from danl.policies import Coverage, Schedule, Subset
 from tests.problems import TARGETS, random_problem
@@ -336,12 +337,11 @@ def test_a_noisy_run_converges_by_its_hessian_exchanges(finish):
 
 
 def test_where_hessian_exchanges_no_longer_help_finish_goes_over_to_whole_shards():
-    before = safeguarded.Noise(decrement=1.0)
-    to_the_end, at_the_floor = (DANL(batch_size=3, finish=finish)._loop for finish in (True, False))
-    assert to_the_end._noise_after(before, 0.99) is None
-    assert at_the_floor._noise_after(before, 0.99).at_floor
-    for loop in (to_the_end, at_the_floor):
-        assert loop._noise_after(before, 0.01) == safeguarded.Noise(decrement=0.01)
+    before = Sampling(batch_size=3, hessian_batch=5, gain=1.0, length=0.5)
+    assert before.after_hessians(0.99, finish=True).batch_size is None
+    assert before.after_hessians(0.99, finish=False).at_floor
+    for finish in (True, False):
+        assert before.after_hessians(0.01, finish=finish) == Sampling(batch_size=3, hessian_batch=5, gain=0.01)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import danl
 from danl.engines import Local
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
-from danl.protocol.hessian_form import Structure
+from danl.protocol.hessian_form import HessianForm
 from danl.protocol.messages import CurvatureTask
 from danl.protocol.validation import Guards, ReplyRules
 from danl.protocol.wire import decode, encode, most_bytes
@@ -29,8 +29,8 @@ def setting(kind, dtype="float64", loss="logistic", w=W, alpha=0.1, intercept=Fa
     d = problem.n_coefficients
     regions = REGIONS if d == 7 else Regions.make(3, d)
     rules = ReplyRules(regions, problem.penalties, problem.layout.penalised, overflows=loss == "poisson")
-    structure = Structure.parse(kind)
-    task = CurvatureTask(5, np.resize(w, d), structure.kind, structure.rank, sketch=3, dtype=dtype)
+    form = HessianForm.parse(kind)
+    task = CurvatureTask(5, np.resize(w, d), form.kind, form.rank, sketch=3, dtype=dtype)
     return rules, task, Worker(0, problem.locals[0], regions, None, 0).answer(task)
 
 
@@ -57,9 +57,9 @@ def test_honest_parts_pass(kind, dtype, seed, loss, scale, alpha, intercept):
 def test_honest_parts_of_several_classes_pass(kind, intercept):
     problem = multinomial(intercept=intercept, as_sparse=True)
     d = problem.n_coefficients
-    regions, structure = Regions.make(4, d), Structure.parse(kind)
+    regions, form = Regions.make(4, d), HessianForm.parse(kind)
     rules = ReplyRules(regions, problem.penalties, problem.layout.penalised, overflows=False)
-    task = CurvatureTask(0, np.ones(d), structure.kind, structure.rank)
+    task = CurvatureTask(0, np.ones(d), form.kind, form.rank)
     assert fault(rules, 0, task, Worker(0, problem.locals[0], regions, None, 0).answer(task)) is None
 
 

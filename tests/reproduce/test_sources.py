@@ -31,7 +31,6 @@ def test_every_module_that_a_run_imports_is_in_the_digest():
         "danl.objective.local",
         "danl.objective.layout",
         "danl.run.loop",
-        "danl.evolve",
     } <= loaded
     assert loaded <= sources(EXECUTES).keys()
 

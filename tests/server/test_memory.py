@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from danl.objective import batched
 from danl.objective.regions import Regions
 from danl.protocol.replies import Replies
+from danl.server.curvature import ProjectedHessian
 from danl.server.memory import UPDATES, Memory
 from tests.problems import random_problem
 
@@ -66,10 +67,13 @@ def test_corrected_equals_the_definition_over_random_schedules(seed, n_workers, 
                 naive.take(i, q, gradients[i], w)
         memory = memory.refreshed(replies_of(who, gradients[who], masks[who]), w, t, regions)
         expected = sum(weights[i] * naive.estimate(i, hessian, w) for i in range(n_workers))
-        np.testing.assert_allclose(memory.corrected(weights, hessian, w, regions), expected, rtol=1e-10, atol=1e-11)
+        curvature = ProjectedHessian(hessian)
+        np.testing.assert_allclose(memory.corrected(weights, curvature, w, regions), expected, rtol=1e-10, atol=1e-11)
         step = rng.normal(size=d)
-        slopes = [naive.estimate(i, hessian, w) @ step for i in range(n_workers)]
-        np.testing.assert_allclose(memory.slopes(hessian, w, step, regions), slopes, rtol=1e-9, atol=1e-9)
+        half = 0.5 * step @ hessian @ step
+        changes = [naive.estimate(i, hessian, w) @ step + half for i in range(n_workers)]
+        predicted = memory.predicted_changes(curvature, w, step, regions)
+        np.testing.assert_allclose(predicted, changes, rtol=1e-9, atol=1e-9)
         assert len(memory.models) <= min(t + 1, n_workers * n_regions)  # nothing is kept that nobody refers to
 
 
@@ -93,7 +97,8 @@ def test_on_a_quadratic_the_estimate_is_the_gradient_whatever_the_staleness(seed
         replies = replies_of(np.array([worker]), gradient(worker, w)[None], mask[None])
         memory = memory.refreshed(replies, w, t, regions)
         exact = sum(weights[i] * gradient(i, w) for i in range(n_workers))
-        np.testing.assert_allclose(memory.corrected(weights, hessian, w, regions), exact, rtol=1e-10, atol=1e-10)
+        estimate = memory.corrected(weights, ProjectedHessian(hessian), w, regions)
+        np.testing.assert_allclose(estimate, exact, rtol=1e-10, atol=1e-10)
 
 
 def test_where_everything_is_fresh_there_is_nothing_to_correct():
@@ -102,7 +107,7 @@ def test_where_everything_is_fresh_there_is_nothing_to_correct():
     gradients = np.stack([local.value_and_gradient(w)[1] for local in problem.locals])
     memory = Memory.fresh(gradients, w, 2)
     weights = np.full(4, 0.1 + 0.2) / 1.2000000000000002  # sums to 1 but for rounding
-    huge = 1e12 * problem.hessian(w)
+    huge = ProjectedHessian(1e12 * problem.hessian(w))
     for same in (w, w.copy()):  # another array with the same numbers is the same model
         np.testing.assert_array_equal(memory.corrected(weights, huge, same, regions), memory.mean_all(weights))
 

@@ -11,13 +11,10 @@ from danl.objective.hessian_parts import blocks, diagonal, times
 from danl.objective.losses import LOSSES
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
-from danl.protocol.hessian_form import Structure, sketch_matrix
+from danl.protocol.hessian_form import HessianForm, sketch_matrix
 from danl.protocol.messages import CurvatureTask, Exchange, HessianTask, pack, packed_size, unpack
-from danl.protocol.replies import Replies, ReplyForm, bytes_up, task_bytes
-from danl.server.carried import corrected, predicted_changes
-from danl.server.curvature import project
-from danl.server.memory import Memory
-from danl.server.partial_curvature import Blocks, Diagonal, LowRank, QuasiNewton, build, low_rank, nystrom
+from danl.protocol.replies import ReplyForm, bytes_up, task_bytes
+from danl.server.partial_curvature import build, low_rank, nystrom
 from danl.worker.worker import Worker
 from tests.problems import TARGETS, random_shards
 
@@ -79,36 +76,36 @@ def test_what_a_structure_is_called_and_how_many_numbers_it_has():
     regions = Regions.make([3, 2, 2], 7)
     sizes = {"full": 28, "block": 6 + 3 + 3, "lowrank:2": 7 + 14, "diag": 7}
     for text, numbers in sizes.items():
-        structure = Structure.parse(text)
-        assert (structure.text, structure.numbers(regions)) == (text, numbers)
-    assert [Structure.parse(text).held(regions) for text in sizes] == [49, 9 + 4 + 4, 21, 7]
+        form = HessianForm.parse(text)
+        assert (form.text, form.numbers(regions)) == (text, numbers)
+    assert [HessianForm.parse(text).held(regions) for text in sizes] == [49, 9 + 4 + 4, 21, 7]
     for text in ("lowrank", "lowrank:", "lowrank:0", "lowrank:-1", "lowrank:1.5", "lowrank:5 ", "blocks", "", "Diag"):
-        assert Structure.parse(text) is None
+        assert HessianForm.parse(text) is None
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 7, 50])
 def test_no_part_is_more_numbers_than_the_whole(d):
     regions = Regions.make(min(3, d), d)
     for text in ("block", "lowrank:1", "lowrank:20", "lowrank:999999", "diag"):
-        assert Structure.parse(text).numbers(regions) <= packed_size(d)
+        assert HessianForm.parse(text).numbers(regions) <= packed_size(d)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_worker_sends_what_was_asked_for_and_it_is_counted(kind, dtype):
     problem = Problem(random_shards(), alpha=0.1)
-    regions, w, structure = Regions.make(3, 7), np.linspace(-1, 1, 7), Structure.parse(kind)
+    regions, w, form = Regions.make(3, 7), np.linspace(-1, 1, 7), HessianForm.parse(kind)
     worker = Worker(1, problem.locals[1], regions, None, 0)
-    task = CurvatureTask(4, w, structure.kind, structure.rank, sketch=11, dtype=dtype)
+    task = CurvatureTask(4, w, form.kind, form.rank, sketch=11, dtype=dtype)
     reply, whole = worker.answer(task), worker.answer(HessianTask(4, w))
     assert (reply.worker, reply.exchange, reply.loss) == (1, 4, whole.loss)
     np.testing.assert_array_equal(reply.gradient, whole.gradient)
     assert reply.numbers.dtype == np.dtype(dtype)
-    assert reply.numbers.size == structure.numbers(regions)
+    assert reply.numbers.size == form.numbers(regions)
     size = 8 if dtype == "float64" else 4
     exchange = Exchange("hessian", task, np.array([1]))
     replies = ReplyForm(regions, problem.layout).stack(exchange, {1: reply})
-    assert bytes_up(exchange, replies, regions).tolist() == [8 * 7 + size * structure.numbers(regions) + 8]
+    assert bytes_up(exchange, replies, regions).tolist() == [8 * 7 + size * form.numbers(regions) + 8]
     assert task_bytes(task) == 8 * 7
     if kind == "full":
         np.testing.assert_array_equal(reply.numbers, whole.packed_hessian.astype(dtype))
@@ -173,16 +170,16 @@ def test_what_the_server_makes_of_the_sums(seed, d, rank, alpha):
     rng = np.random.default_rng(seed)
     data = symmetric(d, d, rng)
     whole, regions = data + alpha * np.eye(d), shuffled(d, 3, rng)
-    assert_is(build(Structure("diag"), whole.diagonal(), regions, alpha, 0), np.diag(whole.diagonal()))
+    assert_is(build(HessianForm("diag"), whole.diagonal(), regions, alpha, 0), np.diag(whole.diagonal()))
 
     own = [regions.indices(q) for q in range(3)]
     numbers = np.concatenate([pack(whole[np.ix_(each, each)]) for each in own])
     same = regions.of_feature[:, None] == regions.of_feature
-    assert_is(build(Structure("block"), numbers, regions, alpha, 0), np.where(same, whole, 0.0), rtol=1e-7)
+    assert_is(build(HessianForm("block"), numbers, regions, alpha, 0), np.where(same, whole, 0.0), rtol=1e-7)
 
-    structure = Structure("lowrank", rank)
-    omega = sketch_matrix(3, d, structure.columns(d))
-    made = build(structure, np.concatenate([whole.diagonal(), (data @ omega).ravel()]), regions, alpha, 3)
+    form = HessianForm("lowrank", rank)
+    omega = sketch_matrix(3, d, form.columns(d))
+    made = build(form, np.concatenate([whole.diagonal(), (data @ omega).ravel()]), regions, alpha, 3)
     dense = made.times(np.eye(d))
     np.testing.assert_allclose(dense.diagonal(), whole.diagonal(), rtol=1e-8)  # the rest has what the pairs have not
     assert made.diagonal.min() >= alpha * (1 - 1e-12)
@@ -192,106 +189,17 @@ def test_what_the_server_makes_of_the_sums(seed, d, rank, alpha):
 def test_no_direction_is_flatter_than_mu():
     regions = Regions.make(2, 4)
     flat = np.array([0.0, 1.0, 2.0, -1e-9])
-    np.testing.assert_array_equal(build(Structure("diag"), flat, regions, 0.5, 0).diagonal, [0.5, 1.0, 2.0, 0.5])
-    made = build(Structure("diag"), flat, regions, 0.0, 0)  # no penalty: a column without entries is as the steepest
+    np.testing.assert_array_equal(build(HessianForm("diag"), flat, regions, 0.5, 0).diagonal, [0.5, 1.0, 2.0, 0.5])
+    made = build(HessianForm("diag"), flat, regions, 0.0, 0)  # no penalty: a column without entries is as the steepest
     np.testing.assert_array_equal(made.diagonal, [2.0, 1.0, 2.0, 2.0])
-    thin = build(Structure("diag"), np.array([1e-20, 1.0, 2.0, 1e20]), regions, 0.0, 0)  # and a small one is itself
+    thin = build(HessianForm("diag"), np.array([1e-20, 1.0, 2.0, 1e20]), regions, 0.0, 0)  # and a small one is itself
     np.testing.assert_array_equal(thin.diagonal, [1e-20, 1.0, 2.0, 1e20])
-    block = build(Structure("block"), np.zeros(6), regions, 0.5, 0)
+    block = build(HessianForm("block"), np.zeros(6), regions, 0.5, 0)
     np.testing.assert_allclose(block.solve(np.ones(4)), 2.0)
     sketch = np.concatenate([flat, np.zeros(4)])
-    assert build(Structure("lowrank", 1), sketch, regions, 0.5, 0).diagonal.min() == 0.5
-    with pytest.raises(ValueError, match="projected as a whole"):
-        build(Structure("full"), np.zeros(10), regions, 0.5, 0)
-
-
-def bfgs(B, pairs):
-    """The dense update, pair by pair (Nocedal & Wright, 6.19)."""
-    for s, y in pairs:
-        B = B - np.outer(B @ s, B @ s) / (s @ B @ s) + np.outer(y, y) / (y @ s)
-    return B
-
-
-def initial_matrices(d, rng):
-    regions = Regions.make(2, d)
-    whole = symmetric(d, d, rng) + 0.1 * np.eye(d)
-    own = [regions.indices(q) for q in range(2)]
-    yield Diagonal(whole.diagonal())
-    yield Blocks(tuple(project(whole[np.ix_(each, each)], 0.1) for each in own), tuple(own))
-    yield LowRank.of(np.full(d, 0.3), rng.normal(size=(d, 2)))
-
-
-@pytest.mark.parametrize("count", [0, 1, 5])
-def test_quasi_newton_is_the_bfgs_matrix(count):
-    rng = np.random.default_rng(count)
-    true = symmetric(8, 8, rng) + 0.1 * np.eye(8)
-    for initial in initial_matrices(8, rng):
-        bent, pairs = QuasiNewton.start(initial, 8), []
-        for _ in range(count):
-            s = rng.normal(size=8) * 10.0 ** rng.integers(-6, 3)
-            pairs.append((s, true @ s))
-            bent = bent.with_pair(*pairs[-1], most=5)
-        assert_is(bent, bfgs(initial.times(np.eye(8)), pairs), rtol=1e-7)
-        if pairs:
-            s, y = pairs[-1]
-            np.testing.assert_allclose(bent.times(s), y, rtol=1e-7, atol=1e-9 * np.abs(y).max())
-
-
-def test_only_the_newest_pairs_are_kept_and_none_that_rounding_made():
-    rng, start = np.random.default_rng(0), QuasiNewton.start(Diagonal(np.ones(4)), 4)
-    bent = start
-    for k in range(6):
-        s = rng.normal(size=4)
-        bent = bent.with_pair(s, (k + 1) * s, most=3)
-    assert len(bent.steps) == 3
-    np.testing.assert_allclose(np.linalg.norm(bent.changes, axis=1) / np.linalg.norm(bent.steps, axis=1), [4, 5, 6])
-    s = np.array([1.0, 0, 0, 0])
-    for y in (-s, np.array([0, 1.0, 0, 0]), np.zeros(4), np.full(4, np.nan)):
-        assert not len(start.with_pair(s, y, most=3).steps)
-    assert not len(start.with_pair(s, s, most=0).steps)
-
-
-def test_the_memory_takes_any_curvature_as_it_takes_a_matrix():
-    rng, d, n = np.random.default_rng(4), 8, 5
-    regions, weights = shuffled(d, 3, rng), rng.dirichlet(np.ones(n))
-    w = rng.normal(size=d)
-    memory = Memory.fresh(rng.normal(size=(n, d)), w, 3, stamp=0)
-    for t in range(1, 6):
-        w = w + rng.normal(size=d)
-        masks = rng.random((n, 3)) < 0.4
-        replies = Replies(np.arange(n), np.zeros(n), rng.normal(size=(n, d)), masks=masks)
-        memory = memory.refreshed(replies, w, t, regions)
-    step = rng.normal(size=d)
-    for initial in initial_matrices(d, rng):
-        s = rng.normal(size=d)
-        bent = QuasiNewton.start(initial, d).with_pair(s, 2 * s, most=3)
-        for curvature in (initial, bent):
-            matrix = project(curvature.times(np.eye(d)), 1e-9)
-            for one, other in ((curvature, matrix),):
-                np.testing.assert_allclose(
-                    corrected(memory, weights, one, w, regions),
-                    corrected(memory, weights, other, w, regions),
-                    rtol=1e-9,
-                )
-                np.testing.assert_allclose(
-                    predicted_changes(memory, one, w, step, regions),
-                    predicted_changes(memory, other, w, step, regions),
-                    rtol=1e-9,
-                )
-
-
-def test_of_a_matrix_the_memory_does_what_it_always_did():
-    """To the bit: the default method's steps must not change."""
-    rng, d = np.random.default_rng(0), 6
-    regions, weights = Regions.make(3, d), np.full(4, 0.25)
-    memory, w = Memory.fresh(rng.normal(size=(4, d)), rng.normal(size=d), 3), rng.normal(size=d)
-    curvature, step = project(symmetric(d, d, rng), 0.01), rng.normal(size=d)
-    H = curvature.hessian
-    same = corrected(memory, weights, curvature, w, regions)
-    assert same.tobytes() == memory.corrected(weights, H, w, regions).tobytes()
-    expected = memory.slopes(H, w, step, regions) + 0.5 * float(step @ H @ step)
-    assert predicted_changes(memory, curvature, w, step, regions).tobytes() == expected.tobytes()
-    np.testing.assert_array_equal(curvature.times(step), H @ step)
+    assert build(HessianForm("lowrank", 1), sketch, regions, 0.5, 0).diagonal.min() == 0.5
+    whole = build(HessianForm("full"), np.zeros(10), regions, 0.5, 0)
+    np.testing.assert_allclose(whole.solve(np.ones(4)), 2.0)
 
 
 def test_packed_blocks_are_where_they_are_looked_for():

@@ -13,7 +13,7 @@ The readings differ in where the gradient is evaluated and in what a stale fragm
 
     submodel="pruned"    at w * tau_i, as printed                        (danl-paper)
     submodel="full"      at w, and only what is sent is masked           (danl-masked)
-    memory="corrected"   line 19 with every fragment carried to today's w (see danl.server.memory)
+    memory="corrected"   line 19 with every fragment corrected to today's w (see danl.server.memory)
 
 Nothing is safeguarded here: what comes of a step is taken. `danl.methods.safeguarded` is the loop that looks first.
 """
@@ -23,14 +23,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from danl.methods.acceptance import Step, margins_of, only_rounding, size_of
 from danl.methods.base import Info, Setup, Status, Turn, too_few
-from danl.methods.curvature_task import whole_hessian_task
-from danl.methods.ending import margins_of, only_rounding, relative, size_of
-from danl.methods.masking import masked_round
+from danl.methods.curvature_exchange import hessian_task
+from danl.methods.questions import masked_round
 from danl.protocol.messages import Array, Exchange, GradientTask
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss_size
-from danl.server.curvature import Curvature, project
+from danl.server.curvature import ProjectedHessian, project
 from danl.server.memory import Memory
 from danl.storage.serialize import storable
 
@@ -46,12 +46,12 @@ class Algorithm1State:
     w: Array
     round: int = 0  # t: 0 is Phase I
     status: Status | None = None
-    curvature: Curvature | None = None
+    curvature: ProjectedHessian | None = None
     memory: Memory | None = None
-    largest: float = 0.0  # of the losses told so far
+    largest: float = 0.0  # of the losses reported so far
 
     @property
-    def metric(self) -> Curvature | None:
+    def metric(self) -> ProjectedHessian | None:
         """What gradients are measured in."""
         return self.curvature
 
@@ -68,7 +68,8 @@ class Algorithm1:
     def plan(self, state: Algorithm1State, setup: Setup, turn: Turn) -> Exchange:
         options = self.options
         if state.memory is None:  # Phase I, line 1
-            task = whole_hessian_task(options, turn.exchange, state.w, options.batch_size, options.hessian_batch)
+            batch, hessian_batch = options.batch_size, options.hessian_batch
+            task = hessian_task(options, turn.exchange, state.w, batch_size=batch, hessian_batch=hessian_batch)
             return setup.ask_everyone("hessian", task)
         template = GradientTask(
             turn.exchange,
@@ -89,7 +90,7 @@ class Algorithm1:
         if len(replies.workers) < setup.n_workers:  # the memory needs a first fragment of everyone
             return too_few(state, replies, everyone=True)
         mu = setup.floor(self.options.mu)
-        curvature = project(mean_hessian(replies, setup.weights, setup.n_features), mu, setup.strong_convexity)
+        curvature = project(mean_hessian(replies, setup.weights, setup.n_coefficients), mu, setup.strong_convexity)
         assert replies.gradients is not None
         memory = Memory.fresh(replies.gradients, state.w, setup.regions.n_regions, stamp=state.round)
         gradient = mean_gradient(replies, setup.weights)
@@ -97,13 +98,13 @@ class Algorithm1:
         return self._step(state, curvature, gradient, replies, setup, exact=self.options.batch_size is None)
 
     def _phase_two(
-        self, state: Algorithm1State, memory: Memory, curvature: Curvature, replies: Replies, setup: Setup
+        self, state: Algorithm1State, memory: Memory, curvature: ProjectedHessian, replies: Replies, setup: Setup
     ) -> tuple[Algorithm1State, Info]:
         """Lines 15-20."""
         memory = memory.refreshed(replies, state.w, state.round, setup.regions, setup.weights)
         trained = replies.trained(setup.n_workers, setup.regions.n_regions)
         if self.options.memory == "corrected":
-            gradient = memory.corrected(setup.weights, curvature.hessian, state.w, setup.regions)
+            gradient = memory.corrected(setup.weights, curvature, state.w, setup.regions)
         elif self.options.aggregate == "all":
             gradient = memory.mean_all(setup.weights)
         else:
@@ -114,7 +115,7 @@ class Algorithm1:
     def _step(
         self,
         state: Algorithm1State,
-        curvature: Curvature,
+        curvature: ProjectedHessian,
         gradient: Array,
         replies: Replies,
         setup: Setup,
@@ -124,10 +125,8 @@ class Algorithm1:
         """Line 7 or 20, unless the workers have just shown that w is good enough."""
         loss, margins = mean_loss_size(replies, setup.weights), margins_of(curvature, state.w)
         state = replace(state, round=state.round + 1, largest=max(state.largest, loss, margins))
-        step, size = curvature.solve(gradient), size_of(loss, state.largest)
-        squared = float(gradient @ step) + curvature.hidden(gradient, size)
-        decrement = relative(squared, size)
-        info = Info(decrement, estimated=not exact)
-        if exact and (decrement <= setup.tol or only_rounding(squared, margins, setup.tol)):
+        step = Step.down(curvature, gradient, size_of(loss, state.largest))
+        info = Info(step.decrement, estimated=not exact)
+        if exact and (step.decrement <= setup.tol or only_rounding(step.hidden - step.slope, margins, setup.tol)):
             return replace(state, status="converged"), info
-        return replace(state, w=state.w - step), info
+        return replace(state, w=state.w + step.direction), info

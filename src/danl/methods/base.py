@@ -4,19 +4,19 @@
     plan(state, setup, turn)        -> exchange         which task goes to which worker
     absorb(state, replies, setup)   -> (state, info)    how the replies move the state
 
-State is carried from exchange to exchange; info is recorded and never read again. A state is plain data, so a run can
+State goes on from exchange to exchange; info is recorded and never read again. A state is plain data, so a run can
 be stopped after any exchange and resumed. A state that is a dataclass with `@storable` (`danl.storage.serialize`) above
 it can be in a checkpoint.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from danl.evolve import evolve
 from danl.objective.regions import IntArray, Regions
 from danl.policies.base import PlannedPolicy, Setting, WorkerPolicy
 from danl.protocol.messages import Array, Exchange, Mask, Task
@@ -46,13 +46,13 @@ class Setup:
         """Whether there is any penalty."""
         return bool(self.penalties.any())
 
-    @property
+    @cached_property
     def n_workers(self) -> int:
         """N."""
         return len(self.weights)
 
-    @property
-    def n_features(self) -> int:
+    @cached_property
+    def n_coefficients(self) -> int:
         """d, the length of w."""
         return len(self.w0)
 
@@ -72,10 +72,6 @@ class Setup:
     def ask_everyone(self, kind: str, task: Task) -> Exchange:
         """The same task for all workers."""
         return Exchange(kind, task, np.arange(self.n_workers))
-
-    def everyone(self) -> range:
-        """The numbers of all workers."""
-        return range(self.n_workers)
 
 
 class State(Protocol):
@@ -115,7 +111,7 @@ class Info:
     decrement: float = np.nan
     estimated: bool = False
     objective: float = np.nan
-    """f at the state's model, where the workers told it: for runs that cannot be measured from outside."""
+    """f at the state's model, where the workers reported it: for runs that cannot be measured from outside."""
     exact_norm: float = np.nan
     """|grad f| there, where every worker sent all of it."""
     refused: bool = False
@@ -133,7 +129,7 @@ def too_few(state: S, replies: Replies, *, everyone: bool = False) -> tuple[S, I
     """
     expected = len(replies.failures) - len(replies.absent)
     again = expected > 0 and not (everyone and replies.absent)
-    return (state if again else evolve(state, status="quorum_lost")), Info()
+    return (state if again else replace(state, status="quorum_lost")), Info()  # type: ignore[type-var]
 
 
 class Method(Protocol[S]):

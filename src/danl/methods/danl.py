@@ -9,11 +9,12 @@
 With curvature="once" the loop is Algorithm 1's (`danl.methods.algorithm1`): nothing is looked at before it is trusted.
 With "adaptive", or a Hessian exchange every k rounds, it is the safeguarded one (`danl.methods.safeguarded`). With
 "block", "lowrank:50" or "diag" a part of the Hessian is exchanged in its place, for many coefficients
-(`danl.methods.structured`).
+(`danl.methods.quasi_newton_progress`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -24,9 +25,8 @@ from danl.methods.algorithm1 import Algorithm1
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.checks import check_options
 from danl.methods.safeguarded import Safeguarded
-from danl.methods.structured import Structured
 from danl.objective.regions import Regions
-from danl.protocol.hessian_form import Structure
+from danl.protocol.hessian_form import HessianForm
 from danl.protocol.messages import Dtype, Exchange, Submodel
 from danl.protocol.replies import Replies
 
@@ -121,34 +121,40 @@ class DANL:
         return "danl-paper" if self.submodel == "pruned" else "danl-masked"
 
     @cached_property
-    def structure(self) -> Structure:
+    def hessian_form(self) -> HessianForm:
         """What is exchanged of a Hessian."""
-        found = Structure.parse(self.curvature) if isinstance(self.curvature, str) else None
-        return Structure("full") if found is None else found
+        found = HessianForm.parse(self.curvature) if isinstance(self.curvature, str) else None
+        return HessianForm("full") if found is None else found
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs of whole gradients correct the curvature."""
+        return self.secant if self.hessian_form.kind == "full" else self.pairs
 
     def curvature_numbers(self, regions: Regions) -> int:
         """Numbers of the curvature that the server holds."""
-        return self.structure.held(regions)
+        return self.hessian_form.held(regions)
 
     @cached_property
-    def _loop(self) -> Any:
-        if self.curvature == "once":
-            return Algorithm1(self)
-        return Safeguarded(self) if self.structure.kind == "full" else Structured(self)
+    def _loop(self) -> Algorithm1 | Safeguarded:
+        return Algorithm1(self) if self.curvature == "once" else Safeguarded(self)
 
-    def begin(self, setup: Setup) -> Any:
-        return self._loop.begin(setup)
+    # What a method does (`danl.methods.base.Method`) is what the loop does.
 
-    def plan(self, state: Any, setup: Setup, turn: Turn) -> Exchange:
-        exchange: Exchange = self._loop.plan(state, setup, turn)
-        return exchange
+    @cached_property
+    def begin(self) -> Callable[[Setup], Any]:
+        return self._loop.begin
 
-    def absorb(self, state: Any, replies: Replies, setup: Setup) -> tuple[Any, Info]:
-        moved: tuple[Any, Info] = self._loop.absorb(state, replies, setup)
-        return moved
+    @cached_property
+    def plan(self) -> Callable[[Any, Setup, Turn], Exchange]:
+        return self._loop.plan
+
+    @cached_property
+    def absorb(self) -> Callable[[Any, Replies, Setup], tuple[Any, Info]]:
+        return self._loop.absorb
 
 
 def _is_curvature(value: object) -> bool:
     if isinstance(value, str):
-        return value in ("adaptive", "once") or Structure.parse(value) is not None
+        return value in ("adaptive", "once") or HessianForm.parse(value) is not None
     return is_whole(value, 1)

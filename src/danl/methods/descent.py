@@ -17,15 +17,16 @@ from typing import Literal
 
 import numpy as np
 
+from danl.methods.acceptance import Step, margins_of, only_rounding, size_of
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_options
-from danl.methods.ending import Origin, Remark, margins_of, only_rounding, relative, size_of, verdict
+from danl.methods.ending import Origin, Remark, verdict
 from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
 from danl.objective.regions import Regions
 from danl.protocol.messages import Array, Exchange, GradientTask, HessianTask
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss_size
-from danl.server.curvature import Curvature, project
+from danl.server.curvature import ProjectedHessian, project
 from danl.server.partial_curvature import Diagonal
 from danl.storage.serialize import storable
 
@@ -33,16 +34,15 @@ from danl.storage.serialize import storable
 @storable
 @dataclass(frozen=True)
 class DescentState:
-    """w and the metric, None before the first exchange: a Curvature, or for gradient descent a Diagonal."""
+    """w and the metric, None before the first exchange: a projected Hessian, or for gradient descent a Diagonal."""
 
     w: Array
     status: Status | None = None
-    metric: Curvature | Diagonal | None = None
+    metric: ProjectedHessian | Diagonal | None = None
     learning_rate: float | None = None  # of gradient descent
     squares: Literal["unknown", "asked", "known"] = "known"  # of the columns, for the metric of gradient descent
-    largest: float = 0.0  # of the losses told so far
+    largest: float = 0.0  # of the losses reported so far
     origin: Origin | None = None  # where some coefficients have no penalty: to see those that have no end
-    reached: float = np.inf  # the reach of the newest step
     remark: Remark | None = None
 
 
@@ -60,21 +60,18 @@ def descend(
     assert metric is not None
     loss, margins = mean_loss_size(replies, setup.weights), margins_of(metric, state.w)
     state = replace(state, largest=max(state.largest, loss, margins))
-    size, newton = size_of(loss, state.largest), metric.solve(gradient)
-    step = newton if state.learning_rate is None else state.learning_rate * gradient
-    hidden, squared = metric.hidden(gradient, size), float(gradient @ newton)
-    info = Info(relative(squared + hidden, size), estimated=not exact)
+    size = size_of(loss, state.largest)
+    step, origin = Step.down(metric, gradient, size), state.origin
+    direction = step.direction if state.learning_rate is None else -state.learning_rate * gradient
+    info = Info(step.decrement, estimated=not exact)
     if state.learning_rate is None:
-        origin = state.origin or Origin.of(metric, size, setup)
-        reached = np.inf if origin is None else origin.reach(step)
-        state, before = replace(state, origin=origin, reached=reached), state.reached
-    else:
-        before = np.inf
-    if exact and (info.decrement <= setup.tol or only_rounding(squared + hidden, margins, setup.tol)):
-        status, remark = verdict("converged", state.origin, state.w, step, squared, hidden, size, before)
+        origin = origin or Origin.of(metric, size, setup)
+        state = replace(state, origin=None if origin is None else origin.after(direction))
+    if exact and (step.decrement <= setup.tol or only_rounding(step.hidden - step.slope, margins, setup.tol)):
+        status, remark = verdict("converged", origin, state.w, step)
         if status is not None:
             return replace(state, status=status, remark=remark), info
-    return replace(state, w=state.w - step), info
+    return replace(state, w=state.w + direction), info
 
 
 def hessian_exchange(
@@ -94,7 +91,7 @@ def newton_step(
 ) -> tuple[DescentState, Info]:
     """Take the projected Hessian as the new metric and step in it."""
     floor = setup.floor(mu)
-    hessian = mean_hessian(replies, setup.weights, setup.n_features)
+    hessian = mean_hessian(replies, setup.weights, setup.n_coefficients)
     if not np.isfinite(hessian).all():
         return replace(state, status="diverged"), Info()
     state = replace(state, metric=project(hessian, floor, setup.strong_convexity))
@@ -190,7 +187,7 @@ class GradientDescent:
     ----------
     learning_rate : float, optional
         Default: 1 / L. The first exchange asks every worker for its smoothness constant, and for the mean squares of
-        its columns, by which it is told how far the optimum is; with a learning rate, an exchange before the end does.
+        its columns, by which it sees how far the optimum is; with a learning rate, an exchange before the end does.
     batch_size : int, optional
         Rows a worker samples for a gradient. Default: its whole shard.
 
@@ -210,7 +207,7 @@ class GradientDescent:
         rate = self.learning_rate
         if rate is None:
             return DescentState(setup.w0, squares="asked")
-        alike = Diagonal(np.full(setup.n_features, 1.0 / rate))  # until it matters how large the columns are
+        alike = Diagonal(np.full(setup.n_coefficients, 1.0 / rate))  # until it matters how large the columns are
         return DescentState(setup.w0, metric=alike, learning_rate=float(rate), squares="unknown")
 
     def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:

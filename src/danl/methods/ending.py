@@ -1,13 +1,7 @@
-r"""When a run may say "converged": a test without units.
+r"""When a run may say "converged".
 
-What is left to the optimum is measured by the Newton decrement (Boyd & Vandenberghe, Convex Optimization, 9.5.1) over
-the objective's size,
-
-    decrement = sqrt(grad^T Pi^-1 grad / size),        size = sum_i weight_i |F_i(w)|
-
-the distance to the optimum in the norm of the curvature. It is the same number in whatever units features, targets, row
-weights and penalty are given. A run has converged where it is at most `tol`, made of everyone's whole gradient at w, or
-where rounding hides what is left; and never where
+A run has converged where the decrement (`danl.methods.acceptance`) is at most `tol`, made of everyone's whole gradient
+at w, or where rounding hides what is left; and never where
 
 - there is gradient along directions whose curvature is lost in rounding (`Curvature.hidden`): nobody knows how far the
   optimum is along them;
@@ -18,17 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from danl.methods.armijo import ROUNDING
+from danl.methods.acceptance import TINY, Step
 from danl.methods.base import Setup, Status
 from danl.protocol.messages import Array
-from danl.server.partial_curvature import Curved, Diagonal
+from danl.server.curvature import Curvature
+from danl.server.partial_curvature import Diagonal
 from danl.storage.serialize import storable
 
-TINY = float(np.finfo(float).tiny)
 VANISHED = 1e-4
 """Curvature along a step that is below this share of what it was at the start has vanished."""
 NOT_SMALL = 1e-6
@@ -61,37 +55,9 @@ class Remark:
     text: str
     coefficients: tuple[int, ...] = ()
 
-    def told(self, name: Callable[[int], str]) -> str:
+    def text_with(self, name: Callable[[int], str]) -> str:
         """The remark with the coefficients by their names."""
         return self.text.replace("{names}", ", ".join(name(number) for number in self.coefficients))
-
-
-def margins_of(metric: Curved, w: Array) -> float:
-    """w^T Pi w, about the square of the margins: what losses and gradients are rounded by."""
-    square = float(w @ metric.times(w))
-    return square if math.isfinite(square) else 0.0
-
-
-def only_rounding(squared: float, margins: float, tol: float) -> bool:
-    """Whether a step, of step^T Pi step = squared, changes the margins by no more than rounding; tol=0 goes on."""
-    return tol > 0 and squared <= (4.0 * ROUNDING) ** 2 * margins
-
-
-def size_of(loss: float, largest: float) -> float:
-    """The size of the objective; never below the rounding of the largest: a perfect fit has none of its own."""
-    return max(abs(loss), ROUNDING * largest, TINY)
-
-
-def relative_decrement(metric: Curved | None, gradient: Array, size: float) -> float:
-    """sqrt(gradient^T metric^-1 gradient / size); nan where nothing is known of the curvature."""
-    if metric is None:
-        return math.nan
-    return relative(float(gradient @ metric.solve(gradient)) + metric.hidden(gradient, size), size)
-
-
-def relative(squared: float, size: float) -> float:
-    """sqrt(squared / size); nan stays nan."""
-    return math.sqrt(max(squared, 0.0) / max(size, TINY)) if not math.isnan(squared) else math.nan
 
 
 @storable
@@ -104,25 +70,30 @@ class Origin:
     decrement fade: the curvature at the start knows how large they are.
     """
 
-    curvature: Curved
+    curvature: Curvature
     size: float
+    reached: float = np.inf  # by the newest step from everyone's whole gradient
 
     @classmethod
-    def of(cls, curvature: Curved, size: float, setup: Setup) -> Origin | None:
+    def of(cls, curvature: Curvature, size: float, setup: Setup) -> Origin | None:
         """Of all that has no penalty: everything, the intercepts, or nothing."""
         if not setup.penalised:
             return cls(curvature, size)
         if setup.strong or not setup.free.any():
             return None
         free = np.flatnonzero(setup.free)
-        own = curvature.times(np.eye(setup.n_features)[:, free])[free, np.arange(free.size)]
-        diagonal = np.zeros(setup.n_features)
+        own = curvature.times(np.eye(setup.n_coefficients)[:, free])[free, np.arange(free.size)]
+        diagonal = np.zeros(setup.n_coefficients)
         diagonal[free] = own
         return cls(Diagonal(diagonal), size)
 
     def reach(self, step: Array) -> float:
         """The square of a step's length."""
         return float(step @ self.curvature.times(step)) / max(self.size, TINY)
+
+    def after(self, step: Array) -> Origin:
+        """With the reach of a step, to see whether the next one is shorter."""
+        return replace(self, reached=self.reach(step))
 
     def growing(self, step: Array) -> tuple[int, ...]:
         """The coefficients that make up most of it."""
@@ -132,27 +103,21 @@ class Origin:
 
 
 def verdict(
-    status: Status,
-    origin: Origin | None,
-    w: Array,
-    step: Array,
-    squared: float,
-    hidden: float,
-    size: float,
-    reached: float,
+    status: Status, origin: Origin | None, w: Array, step: Step, *, final: bool = False
 ) -> tuple[Status | None, Remark | None]:
     """How a run ends that would end with this status, and what to say of it: "converged" only at an optimum.
 
-    `step` is the one that would come next from w, `squared` its grad^T Pi^-1 grad, `hidden` what the projection hides
-    of that, `reached` the reach of the step before it. None: it does not end, one more step will tell.
+    `step` is the one that would come next from w. None: the run does not end, one more step will tell, unless the
+    verdict is `final`.
     """
-    reach = 0.0 if origin is None or not np.isfinite(step).all() else origin.reach(step)
-    if origin is not None and reach > NOT_SMALL**2 and squared < VANISHED * reach * max(size, TINY):
-        growing = tuple(j for j in origin.growing(step) if abs(step[j]) > GROWS * abs(w[j]))
-        if growing and reach < SHRINKS**2 * reached:
+    direction, size = step.direction, max(step.size, TINY)
+    reach = 0.0 if origin is None or not np.isfinite(direction).all() else origin.reach(direction)
+    if origin is not None and reach > NOT_SMALL**2 and -step.slope < VANISHED * reach * size:
+        growing = tuple(j for j in origin.growing(direction) if abs(direction[j]) > GROWS * abs(w[j]))
+        if growing and not final and reach < SHRINKS**2 * origin.reached:
             return None, None
         if growing:
             return "diverged", Remark(ENDLESS, growing)
-    if status == "converged" and math.isinf(hidden):
+    if status == "converged" and math.isinf(step.hidden):
         return "max_rounds", Remark(FLAT)
     return status, None

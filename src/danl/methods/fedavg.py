@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from danl.checks import check_whole
+from danl.methods.acceptance import relative, relative_decrement, size_of
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_options
-from danl.methods.ending import relative, relative_decrement, size_of
 from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
 from danl.protocol.messages import Array, Exchange, LocalStepsTask
 from danl.protocol.replies import Replies
@@ -34,7 +34,7 @@ class FedAvgState:
     learning_rate: float | None = None
     metric: Diagonal | None = None  # what gradients are measured by; None where a learning rate was given
     asked: bool = False  # whether it is asked for
-    largest: float = 0.0  # of the losses told so far
+    largest: float = 0.0  # of the losses reported so far
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class FedAvg:
         Local gradient steps per round.
     learning_rate : float, optional
         Default: 1 / L. The first exchange asks every worker for its smoothness constant, and for the mean squares of
-        its columns, by which it is told how far the optimum is; with a learning rate, an exchange before the end does.
+        its columns, by which it sees how far the optimum is; with a learning rate, an exchange before the end does.
     batch_size : int, optional
         Rows of a local step. Default: the whole shard.
 

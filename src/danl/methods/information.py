@@ -28,7 +28,6 @@ from danl.protocol.messages import (
     unpack,
 )
 from danl.protocol.replies import Replies
-from danl.server.aggregation import losses_by_worker
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Information:
         missing[here] = False
         if replies.curvature_sum is not None and state.asked == "hessian":
             packed = packed + replies.curvature_sum
-            loss += float(setup.weights[here] @ losses_by_worker(replies, setup.n_workers)[here])
+            loss += float(setup.weights[here] @ replies.losses_of_all(setup.n_workers)[here])
         elif state.asked == "scores":
             for worker, scores in replies.curvatures.items():
                 packed = packed + float(setup.weights[worker]) ** 2 * scores
@@ -101,7 +100,7 @@ class Information:
 
     def _answered(self, state: InformationState, setup: Setup) -> InformationState:
         """Everyone has answered: the next question, or the end."""
-        products = state.products | {state.asked: unpack(np.asarray(state.packed), setup.n_features)}
+        products = state.products | {state.asked: unpack(np.asarray(state.packed), setup.n_coefficients)}
         if state.asked == "hessian" and self.scores:
             everyone = np.ones(setup.n_workers, dtype=bool)
             return replace(state, asked="scores", missing=everyone, tries=0, packed=0.0, products=products)

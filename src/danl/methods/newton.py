@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
+from danl.methods.acceptance import Step, margins_of, size_of
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_options
-from danl.methods.ending import Origin, Remark, margins_of, relative, size_of, verdict
+from danl.methods.ending import Origin, Remark, verdict
 from danl.objective.regions import Regions
 from danl.protocol.messages import Array, Exchange, HessianTask, LossTask
 from danl.protocol.replies import Replies
@@ -28,49 +28,24 @@ from danl.storage.serialize import storable
 @storable
 @dataclass(frozen=True)
 class NewtonState:
-    """The accepted model and, while a step is tried, the direction and length of it."""
+    """The accepted model and, while one is tried, the step from it."""
 
     w: Array
     status: Status | None = None
     loss: float = np.inf
-    decrement: float = np.inf  # relative
-    hidden: float = 0.0  # what the projection hides of the way to the optimum
-    largest: float = 0.0  # the largest |loss| so far
+    largest: float = 0.0  # |loss| so far
     origin: Origin | None = None  # where some coefficients have no penalty: to see those that have no end
-    reached: float = np.inf  # the reach of the newest step
     remark: Remark | None = None
-    direction: Array | None = None
-    slope: float = 0.0
-    length: float = 1.0
+    step: Step | None = None
     searching: bool = False
 
     @property
     def trial(self) -> Array:
-        return self.w if self.direction is None else self.w + self.length * self.direction
-
-    @property
-    def size(self) -> float:
-        """The size of the objective."""
-        return size_of(self.loss, self.largest)
+        return self.w if self.step is None else self.w + self.step.length * self.step.direction
 
     def accepts(self, loss: float) -> bool:
         """Armijo's rule at the trial model."""
-        return self.direction is None or low_enough(self.loss, loss, self.size, self.length * self.slope)
-
-    @property
-    def left(self) -> float:
-        """What is left to gain on a quadratic, as far as it is known."""
-        return (0.0 if np.isinf(self.hidden) else self.hidden / 2) - self.slope / 2
-
-    def ended(self, status: Status, reached: float = 0.0) -> NewtonState:
-        """The end of the run, "converged" only where the model is an optimum; as it is where the run is to go on."""
-        assert self.direction is not None
-        concluded, remark = verdict(
-            status, self.origin, self.w, self.direction, -self.slope, self.hidden, self.size, reached
-        )
-        if concluded is None:
-            return self
-        return replace(self, direction=None, status=concluded, remark=remark)
+        return self.step is None or self.step.accepts(self.loss, loss)
 
 
 @dataclass(frozen=True)
@@ -114,43 +89,39 @@ class Newton:
             return too_few(state, replies, everyone=True)
         if state.searching:
             loss = mean_loss(replies, setup.weights)
-            return (replace(state, searching=False), Info()) if state.accepts(loss) else refuse(state)
+            return (replace(state, searching=False), Info()) if state.accepts(loss) else rejected(state)
         loss = mean_loss(replies, setup.weights)
         if not state.accepts(loss):
-            return refuse(state)
+            return rejected(state)
 
         gradient = mean_gradient(replies, setup.weights)
         norm = float(np.linalg.norm(gradient))
-        hessian = mean_hessian(replies, setup.weights, setup.n_features)
+        hessian = mean_hessian(replies, setup.weights, setup.n_coefficients)
         if not (np.isfinite(loss) and np.isfinite(norm) and np.isfinite(hessian).all()):
-            return replace(state, w=state.trial, direction=None, status="diverged"), Info(objective=loss)
+            return replace(state, w=state.trial, step=None, status="diverged"), Info(objective=loss)
         curvature = project(hessian, setup.floor(self.mu), setup.strong_convexity)
-        first, direction = state.direction is None and np.isinf(state.loss), -curvature.solve(gradient)
-        largest = max(state.largest, abs(loss), margins_of(curvature, state.trial))
-        origin = Origin.of(curvature, size_of(loss, largest), setup) if first else state.origin
-        accepted = NewtonState(
-            state.trial,
-            loss=loss,
-            hidden=curvature.hidden(gradient, size_of(loss, largest)),
-            largest=largest,
-            origin=origin,
-            reached=np.inf if origin is None else origin.reach(direction),
-            direction=direction,
-            slope=float(gradient @ direction),
-        )
-        decrement = relative(accepted.hidden - accepted.slope, accepted.size)
-        accepted = replace(accepted, decrement=decrement)
-        info = Info(decrement, objective=loss, exact_norm=norm)
+        w, before = state.trial, state.step
+        largest = max(state.largest, abs(loss), margins_of(curvature, w))
+        size = size_of(loss, largest)
+        origin = Origin.of(curvature, size, setup) if np.isinf(state.loss) else state.origin
+        step = Step.down(curvature, gradient, size)
+        info = Info(step.decrement, objective=loss, exact_norm=norm)
         # Or there is no decrease left that a double could show.
-        stalled = at_rounding(accepted.left, accepted.size) and decrement >= state.decrement / 2
-        if decrement <= setup.tol or stalled:
-            return accepted.ended("converged", state.reached), info
-        return accepted, info
+        stalled = before is not None and step.negligible and step.decrement >= before.decrement / 2
+        if step.decrement <= setup.tol or stalled:
+            status, remark = verdict("converged", origin, w, step)
+            if status is not None:
+                return NewtonState(w, status, loss, largest, origin, remark), info
+        if origin is not None:
+            origin = origin.after(step.direction)
+        return NewtonState(w, None, loss, largest, origin, step=step), info
 
 
-def refuse(state: NewtonState) -> tuple[NewtonState, Info]:
+def rejected(state: NewtonState) -> tuple[NewtonState, Info]:
     """A shorter step; the end where no length shows a decrease."""
-    info = Info(refused=True)
-    if at_rounding(-state.length * state.slope, state.size):
-        return state.ended(given_up(state.left, state.size)), info
-    return replace(state, length=shorter(state.length), searching=True), info
+    assert state.step is not None
+    shorter = state.step.shorter()
+    if shorter is not None:
+        return replace(state, step=shorter, searching=True), Info(refused=True)
+    status, remark = verdict(state.step.given_up(), state.origin, state.w, state.step, final=True)
+    return replace(state, step=None, status=status, remark=remark), Info(refused=True)

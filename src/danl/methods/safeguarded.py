@@ -1,83 +1,65 @@
-r"""The default method's loop: Algorithm 1's rounds, looked at before they are trusted.
+r"""The default method's loop: Algorithm 1's rounds, whose steps are looked at before they are trusted.
 
-Every exchange asks the workers something about a trial model, and every reply tells the loss there as well:
+Every exchange asks the workers something about a trial model, and every reply has the worker's loss there as well:
 
     hessian    gradient, Hessian and loss of everyone: new curvature, fresh memory
     gradient   Algorithm 1's masked round: fragments of the regions each worker keeps, everyone's loss
-    full       the whole gradient of everyone: the workers' word on the tolerance
+    full       the whole gradient of everyone: it decides on the tolerance
     loss       the loss alone: backtracking
 
-    1  the trial's loss is not low enough:    back to the anchor, the newest model whose loss everyone told;
+    1  the trial's loss is not low enough:    back to the anchor, the newest model whose loss everyone reported;
          the curvature is from there        -> a shorter step (Armijo) on loss-only exchanges, Hessians where it ends
          it is not                          -> exchange Hessians there
     2  it is: the trial is the new model; refresh the memory and step  -[Pi]_mu^-1 (corrected gradient)
     3  the decrements (1/2) grad^T [Pi]_mu^-1 grad contract slower than promised -> exchange Hessians at the next trial
     4  the gradient, or the decrease left to gain, seems small enough -> ask for the full gradient; it decides
-    5  steps from the memory were refused twice in a row -> 2, 4, 8, ... Newton steps before the next masked round
+    5  steps from the memory were rejected twice in a row -> 2, 4, 8, ... Newton steps before the next masked round
 
-Workers may be absent. A masked round goes on with the replies there are. The other questions need everyone who is
-alive, so those missing are asked again for the same model; a worker that missed `patience` exchanges in a row counts as
-gone, and the objective is that of the workers that remain, until it is back. A worker that the engine expects back has
-missed nothing. Losses are compared over the same workers.
+Each decision has its file:
+
+    who is there                       danl.methods.membership
+    whether a trial is accepted        danl.methods.acceptance
+    what is asked next                 danl.methods.questions; with parts of Hessians danl.methods.quasi_newton_progress
+    what the curvature is              danl.methods.curvature_exchange
+
+A masked round goes on with the replies there are. The other questions need everyone who is alive, so those missing are
+asked again for the same model. Losses are compared over the same workers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from danl.evolve import evolve
-from danl.methods.armijo import at_rounding, given_up, low_enough, shorter
-from danl.methods.base import Info, Setup, Turn
-from danl.methods.curvature_task import whole_hessian_task
-from danl.methods.ending import Origin, relative
-from danl.methods.masking import masked_round
-from danl.methods.safeguarded_state import (
-    Gathered,
-    Known,
-    Noise,
-    SafeguardedState,
+from danl.methods.acceptance import (
     Step,
-    ask_at,
-    back_to_anchor,
-    distrust,
-    ended,
-    exchange_hessians,
-    objective_of,
-    scale_of,
-    shares_of,
-    told,
-    with_anchor,
-    with_reach,
-    with_size,
+    anchored,
+    objective_at_anchor,
+    trial_accepted,
+    with_margins,
 )
-from danl.protocol.messages import (
-    FOR_GOOD,
-    Array,
-    Exchange,
-    GradientTask,
-    LossTask,
-    Mask,
-    Task,
-    unpack,
-)
+from danl.methods.base import Info, Setup, Turn
+from danl.methods.curvature_exchange import hessian_task, new_curvature, sketch_number, without_pairs
+from danl.methods.ending import Origin, verdict
+from danl.methods.membership import Membership, weights_among
+from danl.methods.quasi_newton_progress import QuasiNewtonProgress
+from danl.methods.questions import NewtonProgress, Progress, Sampling, masked_round
+from danl.methods.safeguarded_state import Answers, Known, Point, Question, SafeguardedState, Trial
+from danl.protocol.messages import Array, Exchange, GradientTask, LossTask, Mask, Task
 from danl.protocol.replies import Replies
-from danl.server.aggregation import losses_by_worker
-from danl.server.carried import corrected, predicted_changes
-from danl.server.curvature import project
+from danl.server.curvature import Curvature
 from danl.server.memory import Memory
-from danl.server.partial_curvature import Curved
-from danl.server.quasi_newton import Secant
+from danl.server.quasi_newton import QuasiNewton
 
 if TYPE_CHECKING:
     from danl.methods.danl import DANL
 
-STILL_HELPS = 0.9
-"""With mini-batches, a Hessian exchange helped when the exact decrement fell at least to this share since the last."""
-NOISY_REFUSALS = 3
-"""With mini-batches, this many refused steps in a row are more than noise, and the curvature is exchanged."""
+NOISY_REJECTIONS = 3
+"""With mini-batches, this many rejected steps in a row are more than noise, and the curvature is exchanged."""
+
+Absorbed = tuple[SafeguardedState, Info]
 
 
 @dataclass(frozen=True)
@@ -87,231 +69,178 @@ class Safeguarded:
     options: DANL
 
     def begin(self, setup: Setup) -> SafeguardedState:
+        options, w0, count = self.options, setup.w0, setup.n_workers
+        sampling, whole = Sampling(options.batch_size, options.hessian_batch), options.hessian_form.kind == "full"
         return SafeguardedState(
-            base=setup.w0,
-            trial=setup.w0,
-            missed=np.zeros(setup.n_workers, dtype=np.int64),
-            members=np.ones(setup.n_workers, dtype=bool),
+            w=w0,
             weights=setup.weights,
-            losses=np.full(setup.n_workers, np.nan),
-            noise=None if self.options.batch_size is None else Noise(),
-            hessian_batch=self.options.hessian_batch,
+            base=Point(w0, np.full(count, np.nan)),
+            trial=Trial("hessian", w0),
+            membership=Membership.everyone(count),
+            progress=NewtonProgress(sampling) if whole else QuasiNewtonProgress.start(sampling, options, setup),
         )
 
     def plan(self, state: SafeguardedState, setup: Setup, turn: Turn) -> Exchange:
-        exchange, trial, gathered = turn.exchange, state.trial, state.gathered
-        if state.ask == "gradient":
-            batch = None if state.noise is None else self.options.batch_size
-            template = GradientTask(exchange, trial, round=state.round + 1, batch_size=batch, whole_loss=True)
-            return masked_round(template, setup, turn, idle=LossTask(exchange, trial))
+        exchange, trial, progress = turn.exchange, state.trial, state.progress
+        if trial.question == "gradient":
+            batch, number = progress.sampling.batch_size, state.round + 1
+            template = GradientTask(exchange, trial.w, round=number, batch_size=batch, whole_loss=True)
+            return masked_round(template, setup, turn, idle=LossTask(exchange, trial.w))
         task: Task
-        match state.ask:
+        match trial.question:
             case "hessian":
-                task = self._curvature_task(state, setup, exchange)
+                sketch = sketch_number(self.options, setup, progress.n_exchanged)
+                batch = progress.sampling.hessian_batch
+                task = hessian_task(self.options, exchange, trial.w, sketch=sketch, hessian_batch=batch)
             case "full":
-                task = GradientTask(exchange, trial)
-            case _:
-                task = LossTask(exchange, trial)
-        asked = setup.everyone() if gathered is None else np.flatnonzero(self._wanted(state, gathered))
-        kind = "gradient" if state.ask == "full" else state.ask
-        return Exchange(kind, task, np.asarray(asked))
+                task = GradientTask(exchange, trial.w)
+            case "loss":
+                task = LossTask(exchange, trial.w)
+        asked = np.arange(setup.n_workers) if trial.answers is None else np.flatnonzero(_awaited(state, trial.answers))
+        return Exchange("gradient" if trial.question == "full" else trial.question, task, asked)
 
-    def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> tuple[SafeguardedState, Info]:
-        after = self._absorb(state, replies, setup)
-        norm = after.exact_norm if after.exact_norm != state.exact_norm else np.nan
-        lost = np.flatnonzero(after.missed >= self.options.patience) if after.status == "quorum_lost" else ()
-        info = Info(after.decrement, objective=objective_of(after), exact_norm=norm, refused=after.turned_down)
-        return after, evolve(info, lost=tuple(map(int, lost)))
-
-    def _absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
-        state = self._heard(state, replies, setup)
+    def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> Absorbed:
+        if replies.failures or not state.membership.complete:
+            state = self._with_members(state, replies, setup)
         if state.status is not None:
-            return state
-        if state.ask == "gradient":
+            return _recorded(state)
+        if state.trial.question == "gradient":
             assert state.known is not None
             return self._masked_round(state, state.known, replies, setup)
-        gathered = state.gathered or Gathered.nothing(setup.n_workers, setup.n_features)
-        gathered = gathered.with_replies(replies, setup.weights)
-        if self._wanted(state, gathered).any():
-            return evolve(state, gathered=gathered)  # ask those missing again, for the same model
-        return self._everyone_answered(evolve(state, gathered=None), gathered, setup)
+        answers = state.trial.answers or Answers.none(setup.n_workers, setup.n_coefficients)
+        answers = answers.with_replies(replies, setup.weights)
+        if _awaited(state, answers).any():  # ask those missing again, for the same model
+            return _recorded(replace(state, trial=replace(state.trial, answers=answers)))
+        return self._everyone_answered(state, answers, setup)
 
-    # What is asked of the curvature, and what is made of it.
+    def _with_members(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
+        """Who is there: a member that is gone changes the objective, one that is back will do so again."""
+        before, options, known = state.membership, self.options, state.known
+        all_asked = state.trial.question == "hessian"
+        membership = before.after(
+            replies, options.patience, options.quorum, starting=known is None, all_asked=all_asked
+        )
+        state = replace(state, membership=membership, status=None if membership.quorate else "quorum_lost")
+        if known is None or membership.members is before.members:
+            return state
+        progress, base = state.progress.regrouped(), replace(state.base, fresh=False)
+        if progress.probe == "hessian":  # the pairs are of another objective
+            known = replace(known, curvature=without_pairs(known.curvature))
+        weights = weights_among(membership.members, setup.weights)
+        return replace(state, weights=weights, base=base, progress=progress, known=known)
 
-    def _curvature_task(self, state: SafeguardedState, setup: Setup, exchange: int) -> Task:
-        return whole_hessian_task(self.options, exchange, state.trial, hessian_batch=state.hessian_batch)
-
-    def _curvature(self, state: SafeguardedState, numbers: Array, weights: Array, setup: Setup) -> Curved | None:
-        """The curvature of the numbers the members sent, their weighted mean; None where they are not finite."""
-        hessian = unpack(numbers, setup.n_features)
-        if not np.isfinite(hessian).all():
-            return None
-        return project(hessian, setup.floor(self.options.mu, weights), setup.strong_convexity_of(weights))
-
-    # Who is there.
-
-    def _heard(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
-        """Count absences; a member that is gone changes the objective, one that is back will do so again."""
-        missed = state.missed.copy()
-        missed[list(replies.absent)] += 1
-        for worker, failure in replies.failures.items():
-            if failure.kind in FOR_GOOD:
-                missed[worker] = max(missed[worker], self.options.patience)
-        here = replies.workers
-        missed[here] = 0
-        state = evolve(state, missed=missed, turned_down=False)
-        alive = missed < self.options.patience
-        if alive.sum() <= self.options.quorum * len(alive):
-            return evolve(state, status="quorum_lost")
-        if state.known is None:
-            return state  # members are those that answer in Phase I
-        if not state.members[here].all() and state.ask != "hessian":
-            state = evolve(state, regroup=True)
-        if (state.members & ~alive).any():
-            members = state.members & alive
-            weights = shares_of(members, setup.weights)
-            state = evolve(state, members=members, weights=weights, regroup=True, fresh=False)
-            # These are of another objective.
-            return evolve(state, exact_norm=np.inf, exact_decrement=np.inf, secant=None)
-        return state
-
-    def _wanted(self, state: SafeguardedState, gathered: Gathered) -> Mask:
-        """Whom a question that needs everyone still waits for."""
-        alive = state.missed < self.options.patience
-        who = alive if state.ask == "hessian" else state.members & alive
-        return np.asarray(who & ~gathered.answered)
-
-    # What the answers say of the trial.
-
-    def _everyone_answered(self, state: SafeguardedState, gathered: Gathered, setup: Setup) -> SafeguardedState:
+    def _everyone_answered(self, state: SafeguardedState, answers: Answers, setup: Setup) -> Absorbed:
         """A question that needed everyone is answered."""
-        known, trial, losses = state.known, state.trial, gathered.losses
-        if known is not None and not self._low_enough(state, known, losses, setup):
-            return self._refuse(evolve(state, turned_down=True), known, losses)
-        if state.ask == "loss":
-            return evolve(state, ask="hessian")  # where the step ends, curvature has changed: it was a long one
-        memory = Memory.fresh(gathered.gradients, trial, setup.regions.n_regions, stamp=state.round)
-        newton = state.fresh and state.step is not None
-        state = evolve(state, base=trial, losses=losses, at_anchor=True, fresh=False)
-        if state.ask == "hessian":
-            members = gathered.answered
-            weights = shares_of(members, setup.weights)
-            total = float(setup.weights[members].sum())
-            made = self._curvature(state, np.asarray(gathered.packed_hessian) / total, weights, setup)
-            if made is None:
-                return evolve(state, status="diverged")
-            curvature = made
-            if not np.array_equal(members, state.members):
-                state = evolve(state, members=members, weights=weights, exact_norm=np.inf, exact_decrement=np.inf)
-            detour = max(state.detour - 1, 0)
-            state = evolve(state, fresh=True, regroup=False, since_hessian=0, decrements=(), detour=detour)
-        else:
-            assert known is not None
-            curvature = known.curvature
+        known, trial, losses = state.known, state.trial, answers.losses
+        if known is not None and not trial_accepted(state, known, losses, setup):
+            return self._rejected(state, known, losses)
+        if trial.question == "loss":  # where the step ends, curvature has changed: it was a long one
+            return _recorded(replace(state, trial=replace(trial, question="hessian", answers=None)))
+        newton = state.base.fresh and trial.step is not None
+        curvature = None if known is None else known.curvature
+        if trial.question == "hessian":
+            state, curvature = self._with_hessians(state, answers, setup)
+        fresh = state.progress.probe in (trial.question, "full")
+        state = replace(state, base=Point(trial.w, losses, at_anchor=True, fresh=fresh))
+        if curvature is None:
+            return _recorded(replace(state, status="diverged"))
+        memory = Memory.fresh(answers.gradients, trial.w, setup.regions.n_regions, stamp=state.round)
+        now = known or Known(curvature, memory, losses, size=0.0)
+        now = replace(now, curvature=curvature, memory=memory)
+        now = anchored(now, losses, state.weights, state.membership.members)
         if known is None:
-            scale = scale_of(losses, state)
-            known = with_size(Known(curvature, memory, trial, losses, scale, largest=scale), trial)
-            known = evolve(known, origin=Origin.of(curvature, known.scale, setup))
-        else:
-            known = with_anchor(evolve(known, curvature=curvature, memory=memory), trial, losses, state)
-        return self._next(state, known, memory.mean_all(state.weights), setup, exact=True, newton=newton)
+            now = with_margins(now, trial.w)
+            now = replace(now, origin=Origin.of(curvature, now.size, setup))
+        gradient = memory.mean_all(state.weights)
+        return self._next(replace(state, w=trial.w), now, gradient, setup, exact=True, newton=newton)
 
-    def _masked_round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> SafeguardedState:
+    def _with_hessians(
+        self, state: SafeguardedState, answers: Answers, setup: Setup
+    ) -> tuple[SafeguardedState, Curvature | None]:
+        """The objective is that of those who sent Hessians, and its curvature theirs; None where it is not finite."""
+        options, progress, weights, here = self.options, state.progress, state.weights, answers.answered
+        if not np.array_equal(here, state.membership.members):
+            weights, progress = weights_among(here, setup.weights), progress.regrouped()
+        sketch = sketch_number(options, setup, progress.n_exchanged)
+        before = None if state.known is None else state.known.curvature
+        numbers = np.asarray(answers.hessian) / float(setup.weights[here].sum())
+        curvature = new_curvature(options, numbers, weights, setup, sketch, before)
+        membership, progress = state.membership.of(here), progress.with_hessians()
+        return replace(state, weights=weights, membership=membership, progress=progress), curvature
+
+    def _masked_round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> Absorbed:
         """Lines 15-20 of Algorithm 1, if the losses allow."""
-        state = evolve(state, round=state.round + 1)
-        losses = losses_by_worker(replies, setup.n_workers)
-        if not told(losses, state.members).any():
-            return state  # nobody to learn from: the same model again
-        taken = self._low_enough(state, known, losses, setup)
-        if not taken:
-            state = evolve(state, turned_down=True)
-        if not taken and (state.noise is None or state.fresh):
-            return self._refuse(state, known, losses)
-        memory = known.memory.refreshed(replies, state.trial, state.round, setup.regions, state.weights)
-        known = evolve(known, memory=memory)
-        if not taken and state.noise is not None:
-            return self._refuse_noise(state, state.noise, known, losses, setup)
-        complete, newton = bool(told(losses, state.members)[state.members].all()), state.fresh
-        if complete and not newton:  # what only some told is no proof
-            state = evolve(state, refused=0, detour=0)
-        state = evolve(state, base=state.trial, losses=losses, at_anchor=complete, fresh=False)
-        if complete:
-            known = with_anchor(known, state.base, losses, state)
-        if state.noise is not None:
-            noise = evolve(state.noise, length=min(1.0, 2 * state.noise.length), refusals=0)
-            state = evolve(state, noise=noise)
-        trained = replies.trained(setup.n_workers, setup.regions.n_regions)
-        exact = complete and state.noise is None and bool(trained[state.members].all())
-        return self._next(state, known, self._estimate(state, known, setup), setup, exact=exact, newton=newton)
+        members, base, progress, trial = state.membership.members, state.base, state.progress, state.trial
+        losses, number, sampling = replies.losses_of_all(len(members)), state.round + 1, progress.sampling
+        reported, noisy = members & ~np.isnan(losses), sampling.batch_size is not None
+        state = replace(state, round=number)
+        if not reported.any():
+            return _recorded(state)  # nobody to learn from: the same model again
+        accepted = trial_accepted(state, known, losses, setup)
+        if not accepted and (not noisy or base.fresh):
+            return self._rejected(state, known, losses)
+        memory = known.memory.refreshed(replies, trial.w, number, setup.regions, state.weights)
+        known = replace(known, memory=memory)
+        if not accepted:
+            return self._rejected_with_noise(state, known, losses, setup)
+        complete = bool(reported[members].all())
+        if noisy:
+            sampling = replace(sampling, length=min(1.0, 2 * sampling.length), n_rejected=0)
+            progress = replace(progress, sampling=sampling)
+        if complete:  # what only some reported is no proof
+            if not base.fresh and (progress.n_rejected or progress.detour):
+                progress = replace(progress, n_rejected=0, detour=0)
+            known = anchored(known, losses, state.weights, members)
+        exact = complete and not noisy and bool(replies.trained(*memory.stamps.shape)[members].all())
+        state = replace(
+            state,
+            w=trial.w if complete else state.w,
+            base=Point(trial.w, losses, at_anchor=complete, fresh=exact and progress.probe == "full"),
+            progress=progress,
+        )
+        gradient = self._estimated_gradient(state, known, setup)
+        return self._next(state, known, gradient, setup, exact=exact, newton=base.fresh)
 
-    def _low_enough(self, state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> bool:
-        """Whether the trial's losses allow to take it."""
-        if state.step is None and state.at_anchor:
-            return True  # it is the anchor itself
-        heard = told(losses, state.members)
-        if np.isposinf(losses[heard]).any():
-            return False
-        common = heard & ~np.isnan(known.anchor_losses)
-        if not common.any():
-            return True  # nobody of the anchor is left to compare with
-        share = state.weights[common] / state.weights[common].sum()
-        before, after = float(share @ known.anchor_losses[common]), float(share @ losses[common])
-        if state.step is not None and not heard[state.members].all():
-            change = self._estimated_change(state, known, losses, setup)
-            return low_enough(before, before + change, known.scale)
-        promised = state.step.length * state.step.slope if state.fresh and state.step is not None else 0.0
-        return low_enough(before, after, known.scale, promised)
+    # Rule 1.
 
-    def _estimated_change(self, state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> float:
-        """The objective's change from w to the trial, where only some workers told their loss at both.
+    def _rejected(self, state: SafeguardedState, known: Known, losses: Array) -> Absorbed:
+        """A shorter step where gradient and curvature are those of the base; else they are asked for, at the anchor."""
+        progress, base, step, weights = state.progress, state.base, state.trial.step, state.weights
+        if step is None or not base.fresh:
+            return _ask_base(_back_to_anchor(state, known, losses), progress.after_rejection(), progress.probe)
+        if progress.sampling.hessian_batch is not None:  # a sample of the rows proposed it: ask all of them
+            all_rows = replace(progress.sampling, hessian_batch=None)
+            return _ask_base(state, replace(progress, sampling=all_rows), "hessian")
+        used = weights > 0
+        progress, shorter = progress.backtracked(step, float(weights[used] @ (losses[used] - base.losses[used])))
+        if shorter is not None:
+            question: Question = "loss" if progress.probe == "hessian" else "full"
+            return _recorded(replace(state, progress=progress, trial=_trial(question, base, shorter)), rejected=True)
+        curvature = known.curvature
+        if isinstance(curvature, QuasiNewton) and len(curvature.steps):  # the pairs may be what rounding has spoilt
+            known = replace(known, curvature=without_pairs(curvature))
+            return _ask_base(replace(state, known=known), progress, progress.probe)
+        status, remark = verdict(step.given_up(), known.origin, base.w, step, final=True)
+        return _recorded(replace(state, status=status, remark=remark), rejected=True)
 
-        The memory predicts every worker's change as  grad_i . step + (1/2) step^T Pi step; how far off that is for the
-        workers that told is taken for how far off it is for all of them (a difference estimator: Cochran, 7.5).
-        """
-        step = state.trial - state.base
-        predicted = predicted_changes(known.memory, known.curvature, state.base, step, setup.regions)
-        measured = losses - state.losses
-        heard = told(measured, state.members)
-        error = 0.0
-        if heard.any():
-            share = state.weights[heard] / state.weights[heard].sum()
-            error = float(share @ (measured[heard] - predicted[heard]))
-        return float(state.weights @ predicted) + error
-
-    # What to do where it is not low enough.
-
-    def _look_again(self, state: SafeguardedState) -> SafeguardedState:
-        """Ask everyone about the accepted model itself."""
-        return exchange_hessians(state)
-
-    def _refuse(self, state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
-        """A shorter step where the curvature is that of w; else exchange it there, or at the anchor if all told."""
-        if not (state.fresh and state.step is not None):
-            return exchange_hessians(back_to_anchor(distrust(state), known, losses))
-        if state.hessian_batch is not None:  # a sample of the rows proposed it: ask all of them
-            return exchange_hessians(evolve(state, hessian_batch=None))
-        step = state.step
-        if at_rounding(-step.length * step.slope, known.scale):
-            return ended(state, given_up(step.left, known.scale), known, step)
-        return ask_at(evolve(state, ask="loss"), evolve(step, length=shorter(step.length)))
-
-    def _refuse_noise(
-        self, state: SafeguardedState, noise: Noise, known: Known, losses: Array, setup: Setup
-    ) -> SafeguardedState:
+    def _rejected_with_noise(self, state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> Absorbed:
         """With mini-batches a rise may be noise: half a step, from a memory that has learnt what the trial showed."""
-        noise = evolve(noise, refusals=noise.refusals + 1, length=noise.length / 2)
-        state = back_to_anchor(evolve(state, noise=noise), known, losses)
-        if noise.refusals >= NOISY_REFUSALS and not noise.at_floor:
-            return self._look_again(evolve(state, noise=evolve(noise, refusals=0)))
-        return self._next(state, known, self._estimate(state, known, setup), setup)
+        sampling = state.progress.sampling
+        sampling = replace(sampling, n_rejected=sampling.n_rejected + 1, length=sampling.length / 2)
+        state = _back_to_anchor(state, known, losses)
+        if sampling.n_rejected >= NOISY_REJECTIONS and not sampling.at_floor:
+            progress = replace(state.progress, sampling=replace(sampling, n_rejected=0))
+            return _ask_base(state, progress, progress.probe)
+        state = replace(state, progress=replace(state.progress, sampling=sampling))
+        return self._next(state, known, self._estimated_gradient(state, known, setup), setup, rejected=True)
 
-    # Where to go next.
+    # Rules 2 to 5.
 
-    def _estimate(self, state: SafeguardedState, known: Known, setup: Setup) -> Array:
-        """The gradient at w that the memory makes up."""
+    def _estimated_gradient(self, state: SafeguardedState, known: Known, setup: Setup) -> Array:
+        """The gradient at the base that the memory makes up."""
         if self.options.memory == "raw":
             return known.memory.mean_all(state.weights)
-        return corrected(known.memory, state.weights, known.curvature, state.base, setup.regions)
+        return known.memory.corrected(state.weights, known.curvature, state.base.w, setup.regions)
 
     def _next(
         self,
@@ -320,65 +249,57 @@ class Safeguarded:
         gradient: Array,
         setup: Setup,
         *,
-        exact: bool = False,  # the gradient is everyone's, whole, and of w
-        newton: bool = False,  # the step that led to w was a Newton step: curvature and gradient of where it began
-    ) -> SafeguardedState:
-        """Line 20's step from the new model, the end of the run, or what to ask about the model it leads to."""
-        state = self._with_secant(state, gradient, exact=exact)
-        known, solve = with_size(known, state.base) if exact else known, known.curvature.solve
-        direction = -(solve(gradient) if state.secant is None else state.secant.solve(solve, gradient))
-        length = 1.0 if state.noise is None or state.fresh else state.noise.length
-        step = Step(direction, float(gradient @ direction), length, known.curvature.hidden(gradient, known.scale))
-        decrement = relative(step.hidden - step.slope, known.scale)
-        nothing_left = at_rounding(step.left, known.scale)
-        newest = (*state.decrements, step.decrement)[-self.options.window - 1 :]
-        state = evolve(
-            state, known=known, since_hessian=state.since_hessian + 1, decrements=newest, decrement=decrement
+        exact: bool = False,  # the gradient is everyone's, whole, and of the base
+        newton: bool = False,  # the step that led to the base was exact as well
+        rejected: bool = False,
+    ) -> Absorbed:
+        """Line 20's step from the base, and what to ask about the model it leads to; or the end of the run."""
+        base, norm = state.base, np.nan
+        if exact:
+            known, norm = with_margins(known, base.w), float(np.linalg.norm(gradient))
+        curvature = known.curvature
+        if exact and isinstance(curvature, QuasiNewton):
+            curvature = curvature.with_gradient(base.w, gradient, state.weights, self.options.n_pairs)
+            known = replace(known, curvature=curvature)
+        step = Step.down(curvature, gradient, known.size)
+        progress, step, question = state.progress.after(
+            step, state, known, self.options, setup.tol, exact=exact, newton=newton
         )
-        stalled = exact and nothing_left and decrement >= state.exact_decrement / 2
-        if exact:
-            state = evolve(state, exact_norm=float(np.linalg.norm(gradient)), exact_decrement=decrement)
-        # At the tolerance; or at rounding level, where not even a Newton step makes the gradient smaller.
-        done = exact and (decrement <= setup.tol or (stalled and newton))
-        if done:
-            state = ended(state, "converged", known, step, state.reached)
-        if exact:
-            state = with_reach(state, known, step)
-        if done:
-            return state if state.status is not None else ask_at(evolve(state, ask="hessian"), step)
-        if state.fresh and state.noise is not None:
-            state = evolve(state, noise=self._noise_after(state.noise, step.decrement))
-        settled = decrement <= setup.tol or nothing_left
-        if stalled or self._curvature_due(state, known, settled):
-            return ask_at(evolve(state, ask="hessian"), step)
-        return ask_at(evolve(state, ask="full" if settled else "gradient"), step)
+        if question is None:  # or on to one more exact step
+            status, remark = verdict("converged", known.origin, base.w, step)
+            question, state = progress.probe, replace(state, status=status, remark=remark)
+        if exact and known.origin is not None:
+            known = replace(known, origin=known.origin.after(step.direction))
+        state = replace(state, trial=_trial(question, base, step), progress=progress, known=known)
+        return _recorded(state, exact_norm=norm, rejected=rejected)
 
-    def _with_secant(self, state: SafeguardedState, gradient: Array, *, exact: bool) -> SafeguardedState:
-        """What the change of the gradient tells of the curvature, where it is everyone's, whole."""
-        if not self.options.secant or not exact:
-            return state
-        if state.fresh or state.secant is None:
-            return evolve(state, secant=Secant.start(state.base, gradient))
-        return evolve(state, secant=state.secant.moved(state.base, gradient, self.options.secant))
 
-    def _curvature_due(self, state: SafeguardedState, known: Known, settled: bool) -> bool:
-        """Whether the next trial gets a Hessian exchange."""
-        options, decrements = self.options, state.decrements
-        if state.regroup:
-            return True
-        if isinstance(options.curvature, int):
-            return state.since_hessian >= options.curvature
-        if state.fresh and state.detour > 0 and not settled:
-            return True
-        newest = known.memory.stamps[state.members].max(axis=0)
-        if state.round - newest.min() > options.gamma_max:  # a region nobody sent anything about for too long
-            return True
-        if settled or len(decrements) <= options.window or state.noise is not None:
-            return False  # with mini-batches decrements tell little: refused steps ask for curvature
-        return decrements[-1] > options.contraction**options.window * decrements[0]
+def _awaited(state: SafeguardedState, answers: Answers) -> Mask:
+    """Whom a question that needs everyone still waits for."""
+    membership = state.membership
+    who = membership.alive if state.trial.question == "hessian" else membership.members & membership.alive
+    return np.asarray(who & ~answers.answered)
 
-    def _noise_after(self, noise: Noise, decrement: float) -> Noise | None:
-        """After a Hessian exchange: where it no longer helped, noise is what is left; None: on to whole shards."""
-        if decrement <= STILL_HELPS * noise.decrement:
-            return Noise(decrement=decrement)
-        return None if self.options.finish else evolve(noise, at_floor=True)
+
+def _back_to_anchor(state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
+    """The anchor as the base, where every member reported: where only some did, the base may be the better one."""
+    if np.isnan(losses[state.membership.members]).any():
+        return state
+    return replace(state, base=replace(state.base, w=state.w, losses=known.losses, at_anchor=True))
+
+
+def _trial(question: Question, base: Point, step: Step) -> Trial:
+    return Trial(question, base.w + step.length * step.direction, step)
+
+
+def _ask_base(state: SafeguardedState, progress: Progress, question: Question) -> Absorbed:
+    """Ask about the base itself, after a trial was rejected, and go on from there."""
+    base = replace(state.base, fresh=False)
+    return _recorded(replace(state, base=base, trial=Trial(question, base.w), progress=progress), rejected=True)
+
+
+def _recorded(state: SafeguardedState, *, exact_norm: float = np.nan, rejected: bool = False) -> Absorbed:
+    """The state, and what the exchange showed."""
+    lost = np.flatnonzero(~state.membership.alive).tolist() if state.status == "quorum_lost" else ()
+    objective = np.nan if state.known is None else objective_at_anchor(state.known, state.weights)
+    return state, Info(state.progress.decrement, False, objective, exact_norm, rejected, tuple(lost))

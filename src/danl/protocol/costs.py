@@ -17,7 +17,7 @@ import numpy as np
 
 from danl.objective.regions import Regions
 from danl.policies.profiles import Profile, gradient_passes, seconds
-from danl.protocol.hessian_form import Structure
+from danl.protocol.hessian_form import HessianForm
 from danl.protocol.messages import (
     Array,
     CurvatureTask,
@@ -70,7 +70,7 @@ def work_rows(task: Task, share: float, rows: int, entries_per_row: float, regio
         case HessianTask(batch_size=size, hessian_batch=hessian_size):
             return sampled(size) + sampled(hessian_size) * entries_per_row / 2
         case CurvatureTask(kind=kind, batch_size=size, hessian_batch=hessian_size):
-            numbers, d = Structure.of(task).numbers(regions), regions.n_features
+            numbers, d = HessianForm.of(task).numbers(regions), regions.n_features
             outer = numbers / packed_size(d) * entries_per_row / 2
             columns = numbers / d - 1  # beside the diagonal
             return sampled(size) + sampled(hessian_size) * (outer if kind in ("full", "block") else columns + 0.5)

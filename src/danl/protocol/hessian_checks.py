@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from danl.objective.regions import Regions
-from danl.protocol.hessian_form import Structure, sketch_matrix
+from danl.protocol.hessian_form import HessianForm, sketch_matrix
 from danl.protocol.messages import Array, Array32, CurvatureTask, packed_size
 
 SLACK = {"float64": 1e-8, "float32": 1e-5}
@@ -34,13 +34,13 @@ def numbers_fault(
     blown_up: bool,
 ) -> str | None:
     """What is wrong with the numbers; `hessian_fault` looks at a packed matrix."""
-    structure, d = Structure.of(task), regions.n_features
+    form, d = HessianForm.of(task), regions.n_features
     if not np.isfinite(numbers).all():
         return None if excused else "its curvature is not finite"
     if blown_up:
         return None
     numbers, slack = numbers.astype(np.float64), SLACK[task.dtype]
-    match structure.kind:
+    match form.kind:
         case "full":
             return hessian_fault(numbers, penalties, slack)
         case "block":
@@ -57,7 +57,7 @@ def numbers_fault(
             return _diagonal_fault(numbers, penalties, slack)
         case "lowrank":
             fault = _diagonal_fault(numbers[:d], penalties, slack)
-            omega = sketch_matrix(task.sketch, d, structure.columns(d))
+            omega = sketch_matrix(task.sketch, d, form.columns(d))
             with np.errstate(over="ignore", invalid="ignore"):  # numbers that are finite and their squares not
                 sketch = numbers[d:].reshape(omega.shape)
                 return fault or _sketch_fault(sketch, omega, numbers[:d], penalties, slack)

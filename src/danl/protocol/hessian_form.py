@@ -30,15 +30,15 @@ _LOWRANK = re.compile(r"lowrank:([1-9][0-9]{0,8})")
 
 
 @dataclass(frozen=True)
-class Structure:
+class HessianForm:
     """A kind, and the columns of the sketch where there is one."""
 
     kind: CurvatureKind
     rank: int = 0
 
     @classmethod
-    def parse(cls, text: str) -> Structure | None:
-        """The structure of ``"full"``, ``"block"``, ``"diag"`` or ``"lowrank:50"``; None for anything else."""
+    def parse(cls, text: str) -> HessianForm | None:
+        """The form of ``"full"``, ``"block"``, ``"diag"`` or ``"lowrank:50"``; None for anything else."""
         match text:
             case "full" | "block" | "diag":
                 return cls(text)
@@ -46,7 +46,7 @@ class Structure:
         return None if found is None else cls("lowrank", int(found[1]))
 
     @classmethod
-    def of(cls, task: CurvatureTask) -> Structure:
+    def of(cls, task: CurvatureTask) -> HessianForm:
         """What a task asks for."""
         return cls(task.kind, task.rank)
 

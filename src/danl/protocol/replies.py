@@ -20,7 +20,7 @@ import numpy as np
 
 from danl.objective.layout import Layout
 from danl.objective.regions import IntArray, Regions
-from danl.protocol.hessian_form import Structure
+from danl.protocol.hessian_form import HessianForm
 from danl.protocol.messages import (
     Array,
     CurvatureReply,
@@ -130,6 +130,12 @@ class Replies:
         """Failures that count as absences: not those of workers that the engine expects back and still waits for."""
         return {worker: failure for worker, failure in self.failures.items() if failure.kind != "restarting"}
 
+    def losses_of_all(self, n_workers: int) -> Array:
+        """The losses by worker, (N,): nan where none came; a nan of the worker's counts as infinite."""
+        losses = np.full(n_workers, np.nan)
+        losses[self.workers] = np.where(np.isnan(self.losses), np.inf, self.losses)
+        return losses
+
     def trained(self, n_workers: int, n_regions: int) -> Mask:
         """Which (worker, region) pairs sent something to learn from, (N, Q)."""
         learnt = self.gradients is not None or "w" in self.values
@@ -186,7 +192,7 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
         case HessianTask():
             return np.full(n, 8 * (packed_size(d) + d + 1))
         case CurvatureTask() as task:
-            return np.full(n, Structure.of(task).numbers(regions) * np.dtype(task.dtype).itemsize + 8 * (d + 1))
+            return np.full(n, HessianForm.of(task).numbers(regions) * np.dtype(task.dtype).itemsize + 8 * (d + 1))
         case ScoresTask():
             return np.full(n, 8 * packed_size(d))
         case MomentsTask():
@@ -325,7 +331,7 @@ class ReplyForm:
         for name, (vector, length) in vectors.items():
             fault = fault or vector_fault(name, vector, length)
         if fault is None and isinstance(task, CurvatureTask):
-            fault = vector_fault("curvature", reply.numbers, Structure.of(task).numbers(self.regions), task.dtype)
+            fault = vector_fault("curvature", reply.numbers, HessianForm.of(task).numbers(self.regions), task.dtype)
         return fault
 
     def _mask_fault(self, task: GradientTask, mask: object) -> str | None:

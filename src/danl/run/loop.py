@@ -20,7 +20,8 @@ import numpy as np
 from danl.engines import Engine
 from danl.errors import warn
 from danl.methods import Status, Turn
-from danl.methods.ending import FLAT, Remark, relative_decrement, size_of
+from danl.methods.acceptance import relative_decrement, size_of
+from danl.methods.ending import FLAT, Remark
 from danl.objective.centring import from_moved
 from danl.objective.problem import Problem
 from danl.objective.regions import IntArray
@@ -76,7 +77,7 @@ def run_loop(
     remark: Remark | None = getattr(method_state, "remark", None)
     if remark is None and status == "max_rounds" and math.isinf(state.info.decrement):
         remark = Remark(FLAT)
-    remarks = [] if remark is None else [remark.told(run.problem.coefficient_name)]
+    remarks = [] if remark is None else [remark.text_with(run.problem.coefficient_name)]
     if state.untrained_rounds > 0:
         remarks.append(NOBODY_TRAINED.format(rounds=state.untrained_rounds))
     for each in remarks:

@@ -97,10 +97,8 @@ def resumed_state(state: RunState, tol: float) -> RunState:
     if not goes_on:
         return state
     method_state: Any = state.method_state
-    anew: dict[str, Any] = {name: np.inf for name in ("decrement", "exact_decrement") if hasattr(method_state, name)}
-    if hasattr(method_state, "missed"):
-        anew["missed"] = np.zeros_like(method_state.missed)
-    return replace(state, status=None, method_state=replace(method_state, status=None, **anew))
+    reopened = method_state.reopened() if hasattr(method_state, "reopened") else replace(method_state, status=None)
+    return replace(state, status=None, method_state=reopened)
 
 
 def exclusion_note(failure: Failure, exchange: int) -> str:

@@ -51,13 +51,6 @@ def mean_value(replies: Replies, weights: Array, name: str) -> Array:
     return _in_order(shares(weights, replies.workers), replies.values[name])
 
 
-def losses_by_worker(replies: Replies, n_workers: int) -> Array:
-    """The losses of all workers, (N,): nan where none came; a nan of the worker's counts as infinite."""
-    losses = np.full(n_workers, np.nan)
-    losses[replies.workers] = np.where(np.isnan(replies.losses), np.inf, replies.losses)
-    return losses
-
-
 def _in_order(own: Array, rows: Array) -> Array:
     total = np.zeros(rows.shape[1:])
     for share, row in zip(own, rows, strict=True):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
+from danl.objective.regions import Regions
 from danl.protocol.messages import Array
 from danl.storage.serialize import storable
 
@@ -19,10 +20,30 @@ GRADIENT_ROUNDING = 1e3 * float(np.finfo(float).eps)
 """A sum of rows is rounded to a few hundred machine epsilons of its terms, at most."""
 
 
+class Curvature:
+    """What the server knows of the objective's curvature: Pi, the aggregated Hessian or a part of it, and [Pi]_mu."""
+
+    def solve(self, gradient: Array) -> Array:
+        """[Pi]_mu^-1 gradient."""
+        raise NotImplementedError
+
+    def times(self, vectors: Array) -> Array:
+        """Pi times a vector, or the columns of a matrix."""
+        raise NotImplementedError
+
+    def hidden(self, gradient: Array, objective: float) -> float:
+        """gradient^T (Pi^-1 - [Pi]_mu^-1) gradient: what the projection hides of the way to the optimum."""
+        raise NotImplementedError
+
+    def times_by_region(self, vectors: Array, regions: Regions) -> Array:
+        """[Pi v_q]^q for the row v_q of every region: (Q, d) to (d,)."""
+        return np.asarray(self.times(vectors.T)[np.arange(len(regions.of_feature)), regions.of_feature])
+
+
 @storable
 @dataclass(frozen=True)
-class Curvature:
-    """[Pi]_mu, ready to solve with, and Pi itself.
+class ProjectedHessian(Curvature):
+    """[Pi]_mu of a whole Hessian, ready to solve with, and Pi itself.
 
     Where the projection changes nothing [Pi]_mu = Pi, kept as its Cholesky factor; else as
     vectors diag(eigenvalues) vectors^T, in units of `scale` if there is one.
@@ -36,7 +57,6 @@ class Curvature:
     found: Array | None = None  # the eigenvalues of Pi itself; 0 where they are rounding
 
     def solve(self, gradient: Array) -> Array:
-        """[Pi]_mu^-1 gradient."""
         if self.factor is not None:
             return np.asarray(dpotrs(self.factor, gradient)[0])
         assert self.vectors is not None
@@ -47,7 +67,7 @@ class Curvature:
         return step if self.scale is None else self.scale * step
 
     def hidden(self, gradient: Array, objective: float) -> float:
-        """gradient^T (Pi^-1 - [Pi]_mu^-1) gradient: what the projection hides of the way to the optimum.
+        """What the projection hides of the way to the optimum.
 
         Infinite where there is gradient along directions whose curvature is rounding: nobody knows how far to go there.
         There is none where it is rounding itself, given the size of the objective: a gradient's terms are about
@@ -67,8 +87,13 @@ class Curvature:
         return float(along[there] @ (1.0 / found[there] - 1.0 / used[there]))
 
     def times(self, vectors: Array) -> Array:
-        """Pi times vectors."""
         return np.asarray(self.hessian @ vectors)
+
+    def times_by_region(self, vectors: Array, regions: Regions) -> Array:
+        product = np.empty(len(self.hessian))
+        for own, vector in zip(regions.groups, vectors, strict=True):  # d^2 work, not Q d^2
+            product[own] = self.hessian[own] @ vector
+        return product
 
     def matrix(self) -> Array:
         """[Pi]_mu itself."""
@@ -78,7 +103,7 @@ class Curvature:
         return matrix if self.scale is None else matrix / np.multiply.outer(self.scale, self.scale)
 
 
-def project(hessian: Array, mu: float, least: float | None = None) -> Curvature:
+def project(hessian: Array, mu: float, least: float | None = None) -> ProjectedHessian:
     """Definition 1: [A]_mu = [A - mu I]_0 + mu I, the closest matrix with eigenvalues of at least mu.
 
     Differs from the paper: no floor is below the rounding of the eigenvalues; and with mu = 0 (no penalty, or an
@@ -98,7 +123,7 @@ def project(hessian: Array, mu: float, least: float | None = None) -> Curvature:
     if floor > EIGENVALUE_ROUNDING * most and _above(hessian, floor):
         factor, failed = dpotrf(hessian.T, clean=0)
         if not failed:
-            return Curvature(hessian, np.asarray(factor))
+            return ProjectedHessian(hessian, np.asarray(factor))
     eigenvalues, vectors = np.linalg.eigh(hessian)
     rounding = EIGENVALUE_ROUNDING * _top(eigenvalues)
     if mu <= rounding:
@@ -106,20 +131,20 @@ def project(hessian: Array, mu: float, least: float | None = None) -> Curvature:
     found = np.maximum(
         np.where(eigenvalues > len(hessian) * rounding, eigenvalues, 0.0), mu if least is None else least
     )
-    return Curvature(hessian, eigenvalues=np.maximum(eigenvalues, mu), vectors=vectors, found=found)
+    return ProjectedHessian(hessian, eigenvalues=np.maximum(eigenvalues, mu), vectors=vectors, found=found)
 
 
-def _in_units_of_the_diagonal(hessian: Array) -> Curvature:
+def _in_units_of_the_diagonal(hessian: Array) -> ProjectedHessian:
     scaled, scale = with_unit_diagonal(hessian)
     if _above(scaled, RELATIVE_FLOOR * len(hessian)):  # the trace, d, is at least the largest eigenvalue
         factor, failed = dpotrf(hessian.T, clean=0)
         if not failed:
-            return Curvature(hessian, np.asarray(factor))
+            return ProjectedHessian(hessian, np.asarray(factor))
     eigenvalues, vectors = np.linalg.eigh(scaled)
     top = _top(eigenvalues)
     flat = eigenvalues < RELATIVE_FLOOR * top
     known, found = np.where(flat, top, eigenvalues), np.where(flat, 0.0, eigenvalues)
-    return Curvature(hessian, eigenvalues=known, vectors=vectors, scale=scale, found=found)
+    return ProjectedHessian(hessian, eigenvalues=known, vectors=vectors, scale=scale, found=found)
 
 
 def with_unit_diagonal(hessian: Array) -> tuple[Array, Array]:

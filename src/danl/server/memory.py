@@ -26,6 +26,7 @@ from danl.objective.batched import few_of_many
 from danl.objective.regions import IntArray, Regions
 from danl.protocol.messages import Array, Mask
 from danl.protocol.replies import Replies
+from danl.server.curvature import Curvature
 from danl.storage.serialize import storable
 
 UPDATES = 64
@@ -141,24 +142,21 @@ class Memory:
         shares = np.einsum("i,iqr->qr", weights, self.stamps[:, :, None] == numbers)  # (Q, R)
         return np.asarray(shares @ (w - np.stack(list(self.models.values()))))
 
-    def slopes(self, hessian: Array, w: Array, step: Array, regions: Regions) -> Array:
-        """What every worker's corrected gradient at w promises along a step: (N,) numbers grad_i . step."""
-        # step . [Pi (w - v)] region by region = (Pi's columns of q times the step's part there) . (w - v)
-        bent = np.stack(
-            [hessian[:, own] @ step[own] for own in map(regions.indices, range(regions.n_regions))]
-        )  # (Q, d)
-        numbers = {number: row for row, number in enumerate(self.models)}
-        at_models = np.stack(list(self.models.values())) @ bent.T  # (R, Q)
-        rows = np.vectorize(numbers.__getitem__, otypes=[np.intp])(self.stamps)  # (N, Q)
-        carried = bent @ w - at_models[rows, np.arange(regions.n_regions)]  # (N, Q)
-        return np.asarray(self.fragments @ step + carried.sum(axis=1))
-
-    def corrected(self, weights: Array, hessian: Array, w: Array, regions: Regions) -> Array:
+    def corrected(self, weights: Array, curvature: Curvature, w: Array, regions: Regions) -> Array:
         """The gradient at w that the fragments and the curvature between their models and w make up."""
         gradient = self.mean_all(weights)
         if all(model is w for model in self.models.values()):
             return gradient  # every fragment is of w
-        for q, offset in enumerate(self.mean_offsets(weights, w)):
-            own = regions.indices(q)
-            gradient[own] += hessian[own] @ offset
-        return gradient
+        return gradient + curvature.times_by_region(self.mean_offsets(weights, w), regions)
+
+    def predicted_changes(self, curvature: Curvature, w: Array, step: Array, regions: Regions) -> Array:
+        """What every worker's corrected gradient at w says of a step: grad_i . step + (1/2) step^T Pi step, (N,)."""
+        # step . [Pi (w - v)] region by region = (Pi times the step's part in q) . (w - v)
+        every_region = np.arange(regions.n_regions)
+        parts = np.where(regions.of_feature[:, None] == every_region, step[:, None], 0.0)  # (d, Q)
+        products = curvature.times(parts)  # (d, Q)
+        numbers = np.array(sorted(self.models))
+        offsets = np.stack([w - self.models[int(number)] for number in numbers])  # (R, d)
+        corrections = (offsets @ products)[np.searchsorted(numbers, self.stamps), every_region]  # (N, Q)
+        half_curvature = 0.5 * float(step @ products.sum(axis=1))
+        return np.asarray(self.fragments @ step + corrections.sum(axis=1) + half_curvature)

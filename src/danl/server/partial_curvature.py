@@ -1,33 +1,25 @@
-r"""The server's curvature where it is not a whole matrix: blocks, a low-rank part and a diagonal, or a diagonal.
+r"""The server's curvature from what the workers sent of their Hessians: `build`.
 
-Each can do what `danl.server.curvature.Curvature` can: `solve(g)`, [Pi]_mu^-1 g, and `times(V)`, Pi V.
-
-    Blocks      one Curvature for every region
-    LowRank     D + W W^T: leading eigenpairs of the data's part, from its sketch, and the diagonal of the rest
-    Diagonal    D
+    ProjectedHessian   the whole matrix (`danl.server.curvature`)
+    BlockDiagonal      a ProjectedHessian for every region
+    LowRank            D + W W^T: leading eigenpairs of the data's part, from its sketch, and the diagonal of the rest
+    Diagonal           D
 
 The eigenpairs are those of Nystrom's approximation Y (Omega^T Y)^-1 Y^T with Y = (Pi - penalty) Omega, stabilised by a
 shift of rounding size (Tropp, Yurtsever, Udell & Cevher, 2017; Frangella, Tropp & Udell, 2023). It is never above
 the matrix itself, so the diagonal of what is left is never below the penalty. The inverse is Woodbury's.
-
-`QuasiNewton` is any of them, bent so that it fits the gradients the run has seen: with s the difference of two models
-and y that of everyone's whole gradients there, B s = y for the newest pairs (limited-memory BFGS: Nocedal & Wright,
-7.2). It costs nothing on the wire.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from danl.objective.regions import IntArray, Regions
-from danl.protocol.hessian_form import Structure, sketch_matrix
+from danl.protocol.hessian_form import HessianForm, sketch_matrix
 from danl.protocol.messages import Array, Dtype, packed_size, unpack
-from danl.server.curvature import EIGENVALUE_ROUNDING, RELATIVE_FLOOR, Curvature, project
-from danl.server.quasi_newton import no_pairs, two_loops, with_pair
+from danl.server.curvature import EIGENVALUE_ROUNDING, RELATIVE_FLOOR, Curvature, ProjectedHessian, project
 from danl.storage.serialize import storable
 
 ROUNDING = {"float64": 1e-14, "float32": 1e-6}
@@ -36,17 +28,9 @@ WIDEST = 1e10
 """From this ratio of the largest to the smallest diagonal entry on a sketch has lost the small columns to rounding."""
 
 
-class Curved(Protocol):
-    """What the methods need of a curvature."""
-
-    def solve(self, gradient: Array) -> Array: ...
-    def times(self, vectors: Array) -> Array: ...
-    def hidden(self, gradient: Array, objective: float) -> float: ...
-
-
 @storable
 @dataclass(frozen=True)
-class Diagonal:
+class Diagonal(Curvature):
     """D, and what it is without a floor above the true curvature, if it has one."""
 
     diagonal: Array
@@ -64,10 +48,10 @@ class Diagonal:
 
 @storable
 @dataclass(frozen=True)
-class Blocks:
-    """A Curvature for every region."""
+class BlockDiagonal(Curvature):
+    """A ProjectedHessian for every region."""
 
-    parts: tuple[Curvature, ...]
+    parts: tuple[ProjectedHessian, ...]
     places: tuple[IntArray, ...]
 
     def solve(self, gradient: Array) -> Array:
@@ -82,6 +66,12 @@ class Blocks:
             product[own] = part.hessian @ vectors[own]
         return product
 
+    def times_by_region(self, vectors: Array, regions: Regions) -> Array:
+        product = np.empty(vectors.shape[1])
+        for part, own, vector in zip(self.parts, self.places, vectors, strict=True):
+            product[own] = part.hessian @ vector[own]
+        return product
+
     def hidden(self, gradient: Array, objective: float) -> float:
         cut = zip(self.parts, self.places, strict=True)
         return float(sum(part.hidden(gradient[own], objective) for part, own in cut))
@@ -89,7 +79,7 @@ class Blocks:
 
 @storable
 @dataclass(frozen=True)
-class LowRank:
+class LowRank(Curvature):
     """D + W W^T, and its inverse D^-1 - V V^T."""
 
     diagonal: Array
@@ -114,80 +104,36 @@ class LowRank:
         return _beside(self.plain, self, gradient)
 
 
-@storable
-@dataclass(frozen=True)
-class QuasiNewton:
-    """A curvature, and the pairs (s, y) it is to fit, the newest last."""
-
-    initial: Blocks | LowRank | Diagonal
-    steps: Array  # (pairs, d): s
-    changes: Array  # (pairs, d): y
-
-    @classmethod
-    def start(cls, initial: Blocks | LowRank | Diagonal, d: int) -> QuasiNewton:
-        """Without pairs."""
-        return cls(initial, *no_pairs(d))
-
-    def with_pair(self, step: Array, change: Array, most: int) -> QuasiNewton:
-        """One pair more, and of all of them the newest `most`."""
-        return QuasiNewton(self.initial, *with_pair((self.steps, self.changes), step, change, most))
-
-    def solve(self, gradient: Array) -> Array:
-        """The inverse times a gradient."""
-        return two_loops(self.initial.solve, (self.steps, self.changes), gradient)
-
-    def hidden(self, gradient: Array, objective: float) -> float:
-        """What the initial curvature hides; where it hides nothing, neither does this."""
-        return self.initial.hidden(gradient, objective)
-
-    def times(self, vectors: Array) -> Array:
-        """The compact form (Nocedal & Wright, Theorem 7.4)."""
-        product = self.initial.times(vectors)
-        if len(self.steps) == 0:
-            return product
-        wide, middle = self._compact
-        return np.asarray(product - wide @ (middle @ (wide.T @ vectors)))
-
-    @cached_property
-    def _compact(self) -> tuple[Array, Array]:
-        """The matrices N and M of  B = B_0 - N M N^T."""
-        bent = self.initial.times(self.steps.T)
-        products = self.steps @ self.changes.T
-        lower = np.tril(products, -1)
-        middle = np.block([[self.steps @ bent, lower], [lower.T, -np.diag(products.diagonal())]])
-        return np.hstack([bent, self.changes.T]), np.linalg.pinv(middle, rcond=1e-14)
-
-
 def build(
-    structure: Structure,
+    form: HessianForm,
     numbers: Array,
     regions: Regions,
     mu: float,
-    sketch: int,
+    sketch: int = 0,
     dtype: Dtype = "float64",
     least: float | None = None,
-) -> Blocks | LowRank | Diagonal:
+) -> ProjectedHessian | BlockDiagonal | LowRank | Diagonal:
     """The curvature that the sum of what the workers sent makes, no direction of it flatter than mu.
 
     `least` is what the true curvature is not below, mu unless it is given.
     """
-    if least is not None and mu > least and structure.kind in ("lowrank", "diag"):
-        made = build(structure, numbers, regions, mu, sketch, dtype)
-        return replace(made, plain=build(structure, numbers, regions, least, sketch, dtype))  # type: ignore[arg-type]
+    if least is not None and mu > least and form.kind in ("lowrank", "diag"):
+        made = build(form, numbers, regions, mu, sketch, dtype)
+        return replace(made, plain=build(form, numbers, regions, least, sketch, dtype))  # type: ignore[arg-type]
     d = regions.n_features
-    match structure.kind:
+    match form.kind:
         case "block":
-            places = tuple(regions.indices(q) for q in range(regions.n_regions))
-            ends = np.cumsum([packed_size(own.size) for own in places])[:-1]
-            cut = zip(np.split(numbers, ends), places, strict=True)
-            return Blocks(tuple(project(unpack(packed, own.size), mu, least) for packed, own in cut), places)
+            ends = np.cumsum([packed_size(own.size) for own in regions.groups])[:-1]
+            cut = zip(np.split(numbers, ends), regions.groups, strict=True)
+            parts = tuple(project(unpack(packed, own.size), mu, least) for packed, own in cut)
+            return BlockDiagonal(parts, regions.groups)
         case "lowrank":
-            omega = sketch_matrix(sketch, d, structure.columns(d))
+            omega = sketch_matrix(sketch, d, form.columns(d))
             return low_rank(numbers[:d], numbers[d:].reshape(omega.shape), omega, mu, ROUNDING[dtype])
         case "diag":
             return Diagonal(_above_zero(numbers, numbers, mu))
         case "full":
-            raise ValueError("a whole Hessian is projected as a whole")
+            return project(unpack(numbers, d), mu, least)
 
 
 def low_rank(diagonal: Array, sketch: Array, omega: Array, mu: float, rounding: float) -> LowRank:

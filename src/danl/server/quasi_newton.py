@@ -1,77 +1,110 @@
-r"""Curvature the gradients tell between two Hessian exchanges: limited-memory BFGS on top of what was exchanged.
+r"""Curvature that fits the gradients a run has seen: limited-memory BFGS on any initial curvature.
 
-When everyone sends the whole gradient at two models in a row, the difference y is the average Hessian between them
-times the step s. The newest of these pairs correct the curvature where it is out of date (Nocedal & Wright, algorithm
-7.4, with the exchanged curvature for the initial matrix). It costs the server a few products of vectors, and nothing on
-the wire.
+Where everyone sends the whole gradient at two models, the change y of the gradient is the average Hessian between them
+times the step s. The newest such pairs correct a curvature that is out of date, or a part of the Hessian: B s = y for
+the newest pair, by the smallest change there is. It costs the server a few products of vectors, nothing on the wire.
+
+    solve    B^-1 g by two loops over the pairs (Nocedal & Wright, algorithm 7.4)
+    times    B V in the compact form B = B_0 - N M N^T (theorem 7.4)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
+from danl.objective.regions import Regions
 from danl.protocol.messages import Array
+from danl.server.curvature import Curvature, ProjectedHessian
 from danl.storage.serialize import storable
 
 FLAT = 1e-8
 """A pair counts where the gradient's change along the step is more than this share of the sum of its terms' sizes:
 less is rounding. Each term is a coefficient times its gradient, so that the features' units do not matter."""
 
-Pairs = tuple[Array, Array]
-"""Steps s and changes y, the newest last, (k, d) each, scaled so that s . y = 1."""
 
+@storable
+@dataclass(frozen=True)
+class WholeGradient:
+    """Everyone's whole gradient at a model, and what everyone counted in it."""
 
-def no_pairs(d: int) -> Pairs:
-    """Nothing seen yet."""
-    return np.empty((0, d)), np.empty((0, d))
-
-
-def with_pair(pairs: Pairs, step: Array, change: Array, most: int) -> Pairs:
-    """One pair more, and of all of them the newest `most`; one that rounding has made is left out."""
-    product, size = float(step @ change), float(np.abs(step) @ np.abs(change))
-    if most < 1 or not product > FLAT * size:
-        return pairs
-    # Scaled so that s . y = 1: the equations do not change, and no number is far from the others.
-    scale = 1.0 / np.sqrt(product)
-    return np.vstack([pairs[0], scale * step])[-most:], np.vstack([pairs[1], scale * change])[-most:]
-
-
-def two_loops(solve: Callable[[Array], Array], pairs: Pairs, gradient: Array) -> Array:
-    """The inverse of the corrected curvature times a gradient; `solve` is that of the curvature itself."""
-    steps, changes = pairs
-    left, shares = gradient, []
-    for step, change in zip(steps[::-1], changes[::-1], strict=True):
-        shares.append(float(step @ left))
-        left = left - shares[-1] * change
-    solved = solve(left)
-    for step, change, share in zip(steps, changes, reversed(shares), strict=True):
-        solved = solved + (share - float(change @ solved)) * step
-    return solved
+    w: Array
+    gradient: Array
+    weights: Array
 
 
 @storable
 @dataclass(frozen=True)
-class Secant:
-    """The pairs seen since curvature was exchanged, and where the newest ended."""
+class QuasiNewton(Curvature):
+    """An initial curvature and the pairs (s, y) it is to fit, the newest last, scaled so that s . y = 1."""
 
-    w: Array
-    gradient: Array
-    steps: Array
-    changes: Array
+    initial: Curvature
+    steps: Array  # (pairs, d): s
+    changes: Array  # (pairs, d): y
+    newest: WholeGradient | None = None  # where the next pair begins
 
     @classmethod
-    def start(cls, w: Array, gradient: Array) -> Secant:
-        """At a model with new curvature: no pairs yet."""
-        return cls(w, gradient, *no_pairs(len(w)))
+    def start(cls, initial: Curvature, d: int) -> QuasiNewton:
+        """Without pairs."""
+        return cls(initial, np.empty((0, d)), np.empty((0, d)))
 
-    def moved(self, w: Array, gradient: Array, keep: int) -> Secant:
-        """At another model whose gradient is known; at most `keep` pairs stay."""
-        pairs = with_pair((self.steps, self.changes), w - self.w, gradient - self.gradient, keep)
-        return Secant(w, gradient, *pairs)
+    def with_gradient(self, w: Array, gradient: Array, weights: Array, most: int) -> QuasiNewton:
+        """What a whole gradient adds: a pair with the one before it, if that was of the same workers."""
+        before, made = self.newest, self
+        if before is not None and np.array_equal(before.weights, weights):
+            made = self.with_pair(w - before.w, gradient - before.gradient, most)
+        elif before is not None:
+            made = QuasiNewton.start(self.initial, len(w))
+        return replace(made, newest=WholeGradient(w, gradient, weights))
 
-    def solve(self, solve: Callable[[Array], Array], gradient: Array) -> Array:
-        """The inverse of the corrected curvature times a gradient."""
-        return two_loops(solve, (self.steps, self.changes), gradient)
+    def with_pair(self, step: Array, change: Array, most: int) -> QuasiNewton:
+        """One pair more, and of all of them the newest `most`; one that rounding has made is left out."""
+        product, size = float(step @ change), float(np.abs(step) @ np.abs(change))
+        if most < 1 or not product > FLAT * size:
+            return self
+        # Scaled so that s . y = 1: the equations do not change, and no number is far from the others.
+        scale = 1.0 / np.sqrt(product)
+        steps, changes = np.vstack([self.steps, scale * step]), np.vstack([self.changes, scale * change])
+        return replace(self, steps=steps[-most:], changes=changes[-most:])
+
+    def solve(self, gradient: Array) -> Array:
+        left, shares = gradient, []
+        for step, change in zip(self.steps[::-1], self.changes[::-1], strict=True):
+            shares.append(float(step @ left))
+            left = left - shares[-1] * change
+        solved = self.initial.solve(left)
+        for step, change, share in zip(self.steps, self.changes, reversed(shares), strict=True):
+            solved = solved + (share - float(change @ solved)) * step
+        return solved
+
+    def times(self, vectors: Array) -> Array:
+        """B times vectors; of a whole Hessian Pi times vectors: pairs correct its steps alone."""
+        product = self.initial.times(vectors)
+        if self._compact is None:
+            return product
+        wide, middle = self._compact
+        return np.asarray(product - wide @ (middle @ (wide.T @ vectors)))
+
+    def times_by_region(self, vectors: Array, regions: Regions) -> Array:
+        product = self.initial.times_by_region(vectors, regions)
+        if self._compact is None:
+            return product
+        wide, middle = self._compact
+        return np.asarray(product - np.einsum("dk,dk->d", wide, (vectors @ wide @ middle)[regions.of_feature]))
+
+    def hidden(self, gradient: Array, objective: float) -> float:
+        """What the initial curvature hides; where it hides nothing, neither does this."""
+        return self.initial.hidden(gradient, objective)
+
+    @cached_property
+    def _compact(self) -> tuple[Array, Array] | None:
+        """The matrices N and M; None where products are those of the initial curvature."""
+        if not len(self.steps) or isinstance(self.initial, ProjectedHessian):
+            return None
+        initial = self.initial.times(self.steps.T)
+        products = self.steps @ self.changes.T
+        lower = np.tril(products, -1)
+        middle = np.block([[self.steps @ initial, lower], [lower.T, -np.diag(products.diagonal())]])
+        return np.hstack([initial, self.changes.T]), np.linalg.pinv(middle, rcond=1e-14)

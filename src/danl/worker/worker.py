@@ -14,7 +14,7 @@ from danl.objective.hessian_parts import blocks, diagonal, times
 from danl.objective.local import LocalObjective
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
-from danl.protocol.hessian_form import Structure, sketch_matrix
+from danl.protocol.hessian_form import HessianForm, sketch_matrix
 from danl.protocol.messages import (
     Array,
     CurvatureReply,
@@ -140,8 +140,8 @@ def _draw(rng: np.random.Generator, n_rows: int, size: int | None) -> Array | No
 
 def _hessian_part(objective: LocalObjective, task: CurvatureTask, regions: Regions) -> Array:
     """The numbers of the Hessian that a task asks for."""
-    w, structure = task.w, Structure.of(task)
-    match structure.kind:
+    w, form = task.w, HessianForm.of(task)
+    match form.kind:
         case "full":
             return pack(objective.hessian(w))
         case "block":
@@ -149,5 +149,5 @@ def _hessian_part(objective: LocalObjective, task: CurvatureTask, regions: Regio
         case "diag":
             return diagonal(objective, w)
         case "lowrank":
-            sketched = times(objective, w, sketch_matrix(task.sketch, w.size, structure.columns(w.size)))
+            sketched = times(objective, w, sketch_matrix(task.sketch, w.size, form.columns(w.size)))
             return np.concatenate([diagonal(objective, w), sketched.ravel()])

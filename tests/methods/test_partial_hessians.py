@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import danl
 from danl.engines import Local
 from danl.methods import DANL, make_method
-from danl.methods.structured import Structured
+from danl.methods.algorithm1 import Algorithm1
+from danl.methods.safeguarded import Safeguarded
 from danl.objective.losses import LOSSES
 from danl.objective.problem import Problem
 from danl.protocol.messages import CurvatureTask
@@ -353,13 +354,14 @@ def test_float32_ends_at_the_same_optimum():
 
 
 def test_the_words_and_what_they_mean():
-    assert isinstance(make_method("danl:curvature=lowrank:50")._loop, Structured)
-    assert make_method("danl:curvature=lowrank:50").structure.rank == 50
+    for word in ("lowrank:50", "full", "adaptive", 3):
+        assert isinstance(make_method(f"danl:curvature={word}")._loop, Safeguarded)
+    assert isinstance(make_method("danl:curvature=once")._loop, Algorithm1)
+    assert make_method("danl:curvature=lowrank:50").hessian_form.rank == 50
     assert make_method("danl:curvature=block").name == "danl"
     problem = random_problem()
     full = danl.solve(problem, method="danl:curvature=full", policy="coverage:psi=1")
     assert full.w.tobytes() == danl.solve(problem, policy="coverage:psi=1").w.tobytes()
-    assert [type(DANL(curvature=word)._loop).__name__ for word in ("full", "adaptive", 3)] == ["Safeguarded"] * 3
 
 
 def test_a_rank_beyond_half_of_the_coefficients_is_cut_to_it():

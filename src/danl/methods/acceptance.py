@@ -1,0 +1,170 @@
+r"""Whether a step is accepted: Armijo's rule on the losses that workers reported, up to rounding.
+
+How far the optimum is, is measured by the Newton decrement (Boyd & Vandenberghe, Convex Optimization, 9.5.1) over the
+objective's size,
+
+    decrement = sqrt(grad^T Pi^-1 grad / size),        size = sum_i weight_i |F_i(w)|
+
+the distance to the optimum in the norm of the curvature. It is the same number in whatever units features, targets, row
+weights and penalty are given.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from danl.methods.base import Setup
+from danl.protocol.messages import Array, Mask
+from danl.server.curvature import Curvature
+from danl.storage.serialize import storable
+
+if TYPE_CHECKING:
+    from danl.methods.safeguarded_state import Known, SafeguardedState
+
+SUFFICIENT_DECREASE = 1e-4
+"""Armijo's constant: accept when the loss falls by this share of what the slope promises (Nocedal & Wright, 3.4)."""
+ROUNDING = 16 * float(np.finfo(float).eps)
+"""A rise of the loss below this share of the objective's size is rounding, not a rise."""
+TINY = float(np.finfo(float).tiny)
+
+
+@storable
+@dataclass(frozen=True)
+class Step:
+    """A Newton step that is tried: w + length * direction."""
+
+    direction: Array  # -[Pi]_mu^-1 gradient
+    slope: float  # gradient . direction < 0
+    hidden: float  # what the projection hides of the way to the optimum
+    size: float  # of the objective
+    gain: float  # of the full step on a quadratic: (1/2) grad^T [Pi]_mu^-1 grad
+    left: float  # to gain on a quadratic, as far as it is known: gain and what is hidden
+    decrement: float  # relative
+    negligible: bool  # whether what is left to gain is below the rounding of the loss
+    length: float = 1.0
+
+    @classmethod
+    def down(cls, curvature: Curvature, gradient: Array, size: float) -> Step:
+        """The full step down a gradient."""
+        direction = -curvature.solve(gradient)
+        slope, hidden = float(gradient @ direction), curvature.hidden(gradient, size)
+        gain = -slope / 2
+        left = gain if math.isinf(hidden) else gain + hidden / 2
+        return cls(direction, slope, hidden, size, gain, left, relative(hidden - slope, size), _at_rounding(left, size))
+
+    def accepts(self, before: float, after: float) -> bool:
+        """Armijo's rule: whether the loss is low enough at the end of the step."""
+        return low_enough(before, after, self.size, self.length * self.slope)
+
+    def shorter(self) -> Step | None:
+        """Half the step; a sixteenth once ten halvings have not helped, so that a wild direction costs few exchanges.
+
+        None where no length would show a decrease.
+        """
+        if _at_rounding(-self.length * self.slope, self.size):
+            return None
+        return replace(self, length=self.length / (2 if self.length > 2.0**-10 else 16))
+
+    def given_up(self) -> Literal["converged", "max_rounds"]:
+        """What to call a run in which no length of the step shows a decrease.
+
+        The direction is one of descent, so rounding hides it: of the loss, and of the margins behind it, up to some
+        thousand times larger. Where there was more to gain than that, the run has failed to find it.
+        """
+        return "converged" if _at_rounding(self.left / 1e3, self.size) else "max_rounds"
+
+
+def low_enough(before: float, after: float, size: float, promised: float = 0.0) -> bool:
+    """Whether a loss fell as `promised` (length * slope <= 0) by Armijo's rule, up to rounding."""
+    return bool(after <= before + SUFFICIENT_DECREASE * promised + ROUNDING * size)
+
+
+def _at_rounding(decrease: float, size: float) -> bool:
+    return bool(decrease <= ROUNDING * max(size, TINY))
+
+
+def relative(squared: float, size: float) -> float:
+    """sqrt(squared / size); nan stays nan."""
+    return math.sqrt(max(squared, 0.0) / max(size, TINY)) if not math.isnan(squared) else math.nan
+
+
+def relative_decrement(metric: Curvature | None, gradient: Array, size: float) -> float:
+    """sqrt(gradient^T metric^-1 gradient / size); nan where nothing is known of the curvature."""
+    return math.nan if metric is None else Step.down(metric, gradient, size).decrement
+
+
+def size_of(loss: float, largest: float) -> float:
+    """The size of the objective; never below the rounding of the largest: a perfect fit has none of its own."""
+    return max(abs(loss), ROUNDING * largest, TINY)
+
+
+def margins_of(metric: Curvature, w: Array) -> float:
+    """w^T Pi w, about the square of the margins: what losses and gradients are rounded by."""
+    square = float(w @ metric.times(w))
+    return square if math.isfinite(square) else 0.0
+
+
+def only_rounding(squared: float, margins: float, tol: float) -> bool:
+    """Whether a step, of step^T Pi step = squared, changes the margins by no more than rounding; tol=0 goes on."""
+    return tol > 0 and squared <= (4.0 * ROUNDING) ** 2 * margins
+
+
+# Trials of the safeguarded loop, beside its anchor.
+
+
+def trial_accepted(state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> bool:
+    """Whether the losses at the trial are low enough beside those at the anchor, over the same workers."""
+    step, weights = state.trial.step, state.weights
+    if step is None and state.base.at_anchor:
+        return True  # it is the anchor itself
+    reported = state.membership.members & ~np.isnan(losses)
+    if np.isposinf(losses[reported]).any():
+        return False
+    common = reported & ~np.isnan(known.losses)
+    if not common.any():
+        return True  # nobody of the anchor is left to compare with
+    share = weights[common] / weights[common].sum()
+    before, after = float(share @ known.losses[common]), float(share @ losses[common])
+    if step is not None and not reported[state.membership.members].all():
+        return low_enough(before, before + _estimated_change(state, known, losses, setup), known.size)
+    promised = step.length * step.slope if state.base.fresh and step is not None else 0.0
+    return low_enough(before, after, known.size, promised)
+
+
+def _estimated_change(state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> float:
+    """The objective's change from the base to the trial, where only some workers reported their loss at both.
+
+    The memory predicts every worker's change as  grad_i . step + (1/2) step^T Pi step; how far off that is for the
+    workers that reported is taken for how far off it is for all of them (a difference estimator: Cochran, 7.5).
+    """
+    base, weights, step = state.base, state.weights, state.trial.w - state.base.w
+    predicted = known.memory.predicted_changes(known.curvature, base.w, step, setup.regions)
+    measured = losses - base.losses
+    reported = state.membership.members & ~np.isnan(measured)
+    error = 0.0
+    if reported.any():
+        share = weights[reported] / weights[reported].sum()
+        error = float(share @ (measured[reported] - predicted[reported]))
+    return float(weights @ predicted) + error
+
+
+def objective_at_anchor(known: Known, weights: Array) -> float:
+    """The members' objective at the model the run would return, as they reported it."""
+    return float(weights @ np.where(weights > 0, known.losses, 0.0))
+
+
+def anchored(known: Known, losses: Array, weights: Array, members: Mask) -> Known:
+    """What is known with a new anchor, where every member reported its loss."""
+    size = float(weights[members] @ np.abs(losses[members]))
+    largest = max(known.largest, size)
+    return replace(known, losses=losses, size=size_of(size, largest), largest=largest)
+
+
+def with_margins(known: Known, w: Array) -> Known:
+    """The size of the objective is never below the rounding of the margins: w^T Pi w is about their square."""
+    largest = max(known.largest, margins_of(known.curvature, w))
+    return replace(known, largest=largest, size=size_of(known.size, largest))

@@ -1,0 +1,81 @@
+"""Who is there: the workers that the safeguarded loop's objective is made of, as they leave and come back.
+
+A worker that missed `patience` exchanges in a row counts as gone, and the objective is that of the workers that remain,
+until it is back. A worker that the engine expects back has missed nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from danl.objective.regions import IntArray
+from danl.protocol.messages import FOR_GOOD, Array, Mask
+from danl.protocol.replies import Replies
+from danl.storage.serialize import storable
+
+
+@storable
+@dataclass(frozen=True)
+class Membership:
+    """Who belongs to the objective and who is alive."""
+
+    missed: IntArray  # (N,): exchanges in a row a worker was asked in and did not answer
+    alive: Mask  # (N,): who missed fewer than `patience` of them
+    members: Mask  # (N,): the workers the objective is made of
+    regroup: bool = False  # members left, or others are back: exchange Hessians at the next trial
+    quorate: bool = True  # enough are alive to go on
+    complete: bool = True  # everyone is a member, and nobody missed anything
+
+    @classmethod
+    def everyone(cls, n_workers: int) -> Membership:
+        """All workers, before anything was asked."""
+        here = np.ones(n_workers, dtype=bool)
+        return cls(np.zeros(n_workers, dtype=np.int64), here, here)
+
+    def after(self, replies: Replies, patience: int, quorum: float, *, starting: bool, all_asked: bool) -> Membership:
+        """Who is there after an exchange; `members` is the same array unless somebody has left.
+
+        While `starting`, in Phase I, nobody has joined yet; with `all_asked` whoever answers is about to be a member.
+        """
+        missed, here = self.missed.copy(), replies.workers
+        if replies.failures:
+            missed[list(replies.absent)] += 1
+            for worker, failure in replies.failures.items():
+                if failure.kind in FOR_GOOD:
+                    missed[worker] = max(missed[worker], patience)
+        missed[here] = 0
+        alive = missed < patience
+        quorate = bool(alive.sum() > quorum * len(alive))
+        if starting or not quorate:
+            return Membership(missed, alive, self.members, self.regroup, quorate, complete=False)
+        back = not all_asked and not self.members[here].all()
+        left = bool((self.members & ~alive).any())
+        members = self.members & alive if left else self.members
+        complete = not missed.any() and bool(members.all())
+        return Membership(missed, alive, members, self.regroup or back or left, complete=complete)
+
+    def of(self, members: Mask) -> Membership:
+        """With these members, once their Hessians are exchanged."""
+        return replace(self, members=members, regroup=False, complete=False)
+
+    def reopened(self) -> Membership:
+        """For a run that had ended and goes on: nobody has missed anything yet."""
+        everyone = np.ones_like(self.alive)
+        return replace(self, missed=np.zeros_like(self.missed), alive=everyone, quorate=True, complete=False)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For the result, where not everyone is a member."""
+        gone, count = np.flatnonzero(~self.members), int(self.members.sum())
+        if not gone.size:
+            return ()
+        who = "worker" if gone.size == 1 else "workers"
+        rest = "the one worker that is" if count == 1 else f"the {count} workers that are"
+        return (f"without {who} {', '.join(map(str, gone))}: the objective is that of {rest} left",)
+
+
+def weights_among(members: Mask, weights: Array) -> Array:
+    """What some workers count in their own objective, (N,); sums to 1."""
+    return weights if members.all() else np.where(members, weights / weights[members].sum(), 0.0)

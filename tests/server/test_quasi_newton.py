@@ -1,0 +1,108 @@
+"""Limited-memory BFGS on any curvature against the dense update, and what the memory makes of any curvature."""
+
+import numpy as np
+import pytest
+
+from danl.objective.regions import Regions
+from danl.protocol.replies import Replies
+from danl.server.curvature import project
+from danl.server.memory import Memory
+from danl.server.partial_curvature import BlockDiagonal, Diagonal, LowRank
+from danl.server.quasi_newton import QuasiNewton
+from tests.server.test_partial_curvature import assert_is, shuffled, symmetric
+
+
+def bfgs(B, pairs):
+    """The dense update, pair by pair (Nocedal & Wright, 6.19)."""
+    for s, y in pairs:
+        B = B - np.outer(B @ s, B @ s) / (s @ B @ s) + np.outer(y, y) / (y @ s)
+    return B
+
+
+def initial_matrices(d, rng, regions):
+    whole, own = symmetric(d, d, rng) + 0.1 * np.eye(d), regions.groups
+    yield Diagonal(whole.diagonal())
+    yield BlockDiagonal(tuple(project(whole[np.ix_(each, each)], 0.1) for each in own), own)
+    yield LowRank.of(np.full(d, 0.3), rng.normal(size=(d, 2)))
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_quasi_newton_is_the_bfgs_matrix(count):
+    rng = np.random.default_rng(count)
+    true = symmetric(8, 8, rng) + 0.1 * np.eye(8)
+    for initial in initial_matrices(8, rng, Regions.make(2, 8)):
+        curvature, pairs = QuasiNewton.start(initial, 8), []
+        for _ in range(count):
+            s = rng.normal(size=8) * 10.0 ** rng.integers(-6, 3)
+            pairs.append((s, true @ s))
+            curvature = curvature.with_pair(*pairs[-1], most=5)
+        assert_is(curvature, bfgs(initial.times(np.eye(8)), pairs), rtol=1e-7)
+        if pairs:
+            s, y = pairs[-1]
+            np.testing.assert_allclose(curvature.times(s), y, rtol=1e-7, atol=1e-9 * np.abs(y).max())
+
+
+def test_only_the_newest_pairs_are_kept_and_none_that_rounding_made():
+    rng, start = np.random.default_rng(0), QuasiNewton.start(Diagonal(np.ones(4)), 4)
+    made = start
+    for k in range(6):
+        s = rng.normal(size=4)
+        made = made.with_pair(s, (k + 1) * s, most=3)
+    assert len(made.steps) == 3
+    np.testing.assert_allclose(np.linalg.norm(made.changes, axis=1) / np.linalg.norm(made.steps, axis=1), [4, 5, 6])
+    s = np.array([1.0, 0, 0, 0])
+    for y in (-s, np.array([0, 1.0, 0, 0]), np.zeros(4), np.full(4, np.nan)):
+        assert not len(start.with_pair(s, y, most=3).steps)
+    assert not len(start.with_pair(s, s, most=0).steps)
+
+
+def test_the_memory_takes_any_curvature_as_it_takes_a_matrix():
+    rng, d, n = np.random.default_rng(4), 8, 5
+    regions, weights = shuffled(d, 3, rng), rng.dirichlet(np.ones(n))
+    w = rng.normal(size=d)
+    memory = Memory.fresh(rng.normal(size=(n, d)), w, 3, stamp=0)
+    for t in range(1, 6):
+        w = w + rng.normal(size=d)
+        masks = rng.random((n, 3)) < 0.4
+        replies = Replies(np.arange(n), np.zeros(n), rng.normal(size=(n, d)), masks=masks)
+        memory = memory.refreshed(replies, w, t, regions)
+    step = rng.normal(size=d)
+    for initial in initial_matrices(d, rng, regions):
+        s = rng.normal(size=d)
+        for curvature in (initial, QuasiNewton.start(initial, d).with_pair(s, 2 * s, most=3)):
+            matrix = project(curvature.times(np.eye(d)), 1e-9)
+            np.testing.assert_allclose(
+                memory.corrected(weights, curvature, w, regions),
+                memory.corrected(weights, matrix, w, regions),
+                rtol=1e-9,
+            )
+            np.testing.assert_allclose(
+                memory.predicted_changes(curvature, w, step, regions),
+                memory.predicted_changes(matrix, w, step, regions),
+                rtol=1e-9,
+            )
+
+
+def test_pairs_on_a_whole_hessian_correct_its_steps_and_not_its_products():
+    rng, d = np.random.default_rng(0), 6
+    whole, regions = project(symmetric(d, d, rng) + 0.1 * np.eye(d), 0.1), Regions.make(3, d)
+    s, y, vectors = rng.normal(size=d), rng.normal(size=d), rng.normal(size=(3, d))
+    y *= np.sign(s @ y)
+    made = QuasiNewton.start(whole, d).with_pair(s, y, most=3)
+    np.testing.assert_allclose(made.solve(y), s, rtol=1e-9)
+    assert made.times(s).tobytes() == whole.times(s).tobytes()
+    assert made.times_by_region(vectors, regions).tobytes() == whole.times_by_region(vectors, regions).tobytes()
+
+
+def test_pairs_are_of_whole_gradients_of_the_same_workers():
+    rng, d = np.random.default_rng(1), 4
+    true, start = symmetric(d, d, rng) + np.eye(d), QuasiNewton.start(Diagonal(np.ones(4)), 4)
+    everyone, fewer = np.full(3, 1 / 3), np.array([0.5, 0.5, 0.0])
+    models = rng.normal(size=(4, d))
+    first = start.with_gradient(models[0], true @ models[0], everyone, most=5)
+    assert not len(first.steps)
+    second = first.with_gradient(models[1], true @ models[1], everyone.copy(), most=5)
+    np.testing.assert_allclose(second.times(models[1] - models[0]), true @ (models[1] - models[0]), rtol=1e-9)
+    third = second.with_gradient(models[2], true @ models[2], fewer, most=5)  # of another objective
+    assert not len(third.steps)
+    assert len(third.with_gradient(models[3], true @ models[3], fewer, most=5).steps) == 1
