@@ -7,7 +7,7 @@ import shlex
 
 import numpy as np
 
-from danl.report.findings import Finding, region_waits
+from danl.report.findings import Finding, hessian_bytes, region_waits
 from danl.report.recorded import RecordedRun
 from danl.report.trend import trend_of
 from danl.wording import percent
@@ -29,7 +29,7 @@ def advice(run: RecordedRun) -> list[Finding]:
         after_divergence, after_quorum_lost, after_interruption, more_rounds, larger_batches, another_method, cover,
         fewer_bytes,
     )  # fmt: skip
-    return [Finding("try", text) for look in looks for text in look(run)]
+    return [Finding("try", text) for look in looks if (text := look(run))]
 
 
 def family(run: RecordedRun) -> str:
@@ -37,17 +37,17 @@ def family(run: RecordedRun) -> str:
     return run.method.partition(":")[0]
 
 
-def after_divergence(run: RecordedRun) -> list[str]:
+def after_divergence(run: RecordedRun) -> str:
     """A penalty where there is no optimum, a safeguard where there was none."""
     if run.status != "diverged":
-        return []
+        return ""
     if any(SEPARABLE in note for note in run.notes):
-        return ["Try --alpha 1e-3: without a penalty, separable data has no optimum to converge to."]
+        return "Try --alpha 1e-3: without a penalty, separable data has no optimum to converge to."
     if family(run) in WITHOUT_SAFEGUARD:
-        return [f"Try --method danl: it goes back where the objective rises, which {family(run)} does not."]
+        return f"Try --method danl: it goes back where the objective rises, which {family(run)} does not."
     if family(run) in FIRST_ORDER:
-        return [smaller_step(run)]
-    return ["Try a larger penalty, for example --alpha 1e-3."]
+        return smaller_step(run)
+    return "Try a larger penalty, for example --alpha 1e-3."
 
 
 def smaller_step(run: RecordedRun) -> str:
@@ -61,21 +61,21 @@ def smaller_step(run: RecordedRun) -> str:
     )
 
 
-def after_quorum_lost(run: RecordedRun) -> list[str]:
+def after_quorum_lost(run: RecordedRun) -> str:
     """Keep what there is and go on when the workers are back."""
     if run.status != "quorum_lost":
-        return []
+        return ""
     longer = "--method danl:patience=30 waits longer for absent workers before it goes on without them"
     first = resumption(run, " when the workers are back")
     if "patience=" in run.method:
-        return [f"{first}."] if first else []
-    return [f"{first}; {longer}."] if first else [f"Try more patience: {longer}."]
+        return f"{first}." if first else ""
+    return f"{first}; {longer}." if first else f"Try more patience: {longer}."
 
 
-def after_interruption(run: RecordedRun) -> list[str]:
+def after_interruption(run: RecordedRun) -> str:
     """How to go on, or how not to begin again next time."""
     first = resumption(run, "") if run.status == "interrupted" else ""
-    return [f"{first}."] if first else []
+    return f"{first}." if first else ""
 
 
 def resumption(run: RecordedRun, when: str) -> str:
@@ -88,10 +88,10 @@ def resumption(run: RecordedRun, when: str) -> str:
     return f"Try --checkpoint DIR: such a run then goes on with --resume DIR{when}"
 
 
-def more_rounds(run: RecordedRun) -> list[str]:
+def more_rounds(run: RecordedRun) -> str:
     """As many rounds as the tolerance needs at the rate so far."""
     needed = rounds_needed(run)
-    return [] if needed is None else [f"Try --rounds {needed}: at the rate so far that reaches the tolerance."]
+    return "" if needed is None else f"Try --rounds {needed}: at the rate so far that reaches the tolerance."
 
 
 def rounds_needed(run: RecordedRun) -> int | None:
@@ -114,59 +114,56 @@ def rounds_needed(run: RecordedRun) -> int | None:
     return rounded if rounded <= MOST_ROUNDS else None
 
 
-def larger_batches(run: RecordedRun) -> list[str]:
+def larger_batches(run: RecordedRun) -> str:
     """More rows for a gradient, where those of few have the losses refuse steps and it gets no nearer."""
     size, trend = run.config_at("settings", "method_options", "batch_size"), trend_of(run.history)
     refused = int(run.history.column("refused").sum())
     if run.status != "max_rounds" or not isinstance(size, int) or trend is None or not refused:
-        return []
+        return ""
     if trend.stalled_since is None and not trend.rose:
-        return []
-    return [
+        return ""
+    return (
         f"Try a larger --batch-size than {size}, or leave it out: gradients of few rows are too rough to get nearer, "
         "and the losses refuse their steps."
-    ]
+    )
 
 
-def another_method(run: RecordedRun) -> list[str]:
+def another_method(run: RecordedRun) -> str:
     """Another method, where this one is slow or cannot get there."""
     name = family(run)
     if run.status == "max_rounds" and name in FIRST_ORDER:
-        return [f"Try --method danl: curvature, where {name} has none."]
+        return f"Try --method danl: curvature, where {name} has none."
     if run.status == "max_rounds" and name in STALE_PARTS and rounds_needed(run) is None:
-        return [
+        return (
             f"Try --method danl: with its corrected memory stale parts do not keep it from the optimum, as {name}'s do."
-        ]
+        )
     everyone = run.history.column("coverage")[run.rounds]
     whole = everyone.size > 0 and bool((everyone == everyone.max()).all())
     if run.status == "converged" and name == "danl" and whole and len(run.history) > 20:
-        return ["Try --method danl-secant: where everyone trains everything it takes fewer exchanges."]
-    return []
+        return "Try --method danl-secant: where everyone trains everything it takes fewer exchanges."
+    return ""
 
 
-def cover(run: RecordedRun) -> list[str]:
+def cover(run: RecordedRun) -> str:
     """A policy that leaves no region out for long, where it was the policy that did: not replies that did not come."""
     regions = len(run.history[0].coverage)
     if run.config_at("promised", "min_trained") == regions:
-        return []
+        return ""
     numbers, failed = run.history.column("exchange"), run.history.column("failed")
     lost = {int(number) for number in numbers[failed > 0]}
     planned = [length for length, first, last in region_waits(run) if not lost.intersection(range(first, last + 1))]
     longest = max(planned, default=0)
     if longest < 5:
-        return []
-    return [f"Try --policy coverage:psi=1: it trains every region in every round; here one went without for {longest}."]
+        return ""
+    return f"Try --policy coverage:psi=1: it trains every region in every round; here one went without for {longest}."
 
 
-def fewer_bytes(run: RecordedRun) -> list[str]:
+def fewer_bytes(run: RecordedRun) -> str:
     """Hessians of half the size, where they are most of the bytes."""
-    history = run.history
-    if run.status != "converged" or len(history) < 3:
-        return []
-    everything = history.column("bytes_up") + history.column("bytes_down")
-    hessian = history.column("kind") == "hessian"
-    share = float(everything[hessian].sum() / max(everything.sum(), 1))
-    if family(run) not in ("danl", "danl-secant") or share < HESSIAN_SHARE or "hessian_dtype" in run.method:
-        return []
+    _, _, share = hessian_bytes(run)
+    if run.status != "converged" or len(run.history) < 3 or share < HESSIAN_SHARE:
+        return ""
+    if family(run) not in ("danl", "danl-secant") or "hessian_dtype" in run.method:
+        return ""
     joined = f"{run.method}{',' if ':' in run.method else ':'}hessian_dtype=float32"
-    return [f"Try --method {joined}: Hessians are {percent(share)} of the bytes, and half as large in float32."]
+    return f"Try --method {joined}: Hessians are {percent(share)} of the bytes, and half as large in float32."

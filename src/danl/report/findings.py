@@ -77,17 +77,18 @@ def _why_unknown(run: RecordedRun) -> str:
     return f"config.json has the status {run.status!r}" if run.config_at("status") else "config.json does not say"
 
 
+def hessian_bytes(run: RecordedRun) -> tuple[int, int, float]:
+    """How many exchanges carried Hessians, their bytes, and their share of all bytes."""
+    here = run.history.column("kind") == "hessian"
+    everything = run.history.column("bytes_up") + run.history.column("bytes_down")
+    return int(here.sum()), int(everything[here].sum()), float(everything[here].sum() / max(everything.sum(), 1))
+
+
 def hessians(run: RecordedRun) -> Iterator[Finding]:
     """How much of the bytes were Hessians."""
-    history = run.history
-    here = history.column("kind") == "hessian"
-    count, everything = int(here.sum()), history.column("bytes_up") + history.column("bytes_down")
-    spent, total = int(everything[here].sum()), int(everything.sum())
-    carried = (
-        f"{counted(count, 'exchange')} of {len(history):,} carried Hessians: {human_bytes(spent)}, "
-        f"{percent(spent / max(total, 1))} of all bytes."
-    )
-    yield Finding("note", carried if count else "No Hessian was exchanged.")
+    count, size, share = hessian_bytes(run)
+    carried = f"{counted(count, 'exchange')} of {len(run.history):,} carried Hessians: {human_bytes(size)}"
+    yield Finding("note", f"{carried}, {percent(share)} of all bytes." if count else "No Hessian was exchanged.")
 
 
 def progress(run: RecordedRun) -> Iterator[Finding]:

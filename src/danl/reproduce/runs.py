@@ -85,6 +85,14 @@ class FigureSpec:
     readings: tuple[str, ...] = READINGS
 
 
+def _figure2(name: str, title: str, waits: str = "", readings: tuple[str, ...] = READINGS) -> FigureSpec:
+    curves = (
+        Curve(f"psi*={psi}, gamma={gamma}", f"coverage:psi={psi},gamma={gamma}{waits}", psi, 4, gamma)
+        for psi, gamma in ((1, 4), (2, 4), (1, 2), (2, 2))
+    )
+    return FigureSpec(name, f"Figure 2: coverage psi* and staleness gamma, {title}", tuple(curves), readings)
+
+
 FIGURES = {
     figure.name: figure
     for figure in (
@@ -97,23 +105,8 @@ FIGURES = {
                 Curve("psi*=10, S*=1", "subset:S=1,order=random", 10, 1),
             ),
         ),
-        FigureSpec(
-            "fig2",
-            "Figure 2: coverage psi* and staleness gamma, waits spread",
-            tuple(
-                Curve(f"psi*={psi}, gamma={gamma}", f"coverage:psi={psi},gamma={gamma}", psi, 4, gamma)
-                for psi, gamma in ((1, 4), (2, 4), (1, 2), (2, 2))
-            ),
-        ),
-        FigureSpec(
-            "fig2-longest",
-            "Figure 2: coverage psi* and staleness gamma, longest waits",
-            tuple(
-                Curve(f"psi*={psi}, gamma={gamma}", f"coverage:psi={psi},gamma={gamma},waits=longest", psi, 4, gamma)
-                for psi, gamma in ((1, 4), (2, 4), (1, 2), (2, 2))
-            ),
-            readings=("danl-masked",),
-        ),
+        _figure2("fig2", "waits spread"),
+        _figure2("fig2-longest", "longest waits", ",waits=longest", ("danl-masked",)),
     )
 }
 TARGETS = {"fig1": ("fig1",), "fig2": ("fig2", "fig2-longest")}

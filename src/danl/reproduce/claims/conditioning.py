@@ -8,7 +8,6 @@ orders of magnitude. Counted is what a person waits for: exchanges until the gap
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -65,47 +64,30 @@ def series_cases(plan: Plan) -> list[Case]:
     ]
 
 
-@dataclass(frozen=True)
-class Growth:
-    """Exchanges along the series for one method, and by what factor they grow."""
+def growth_along(runs: dict[str, StoredRun]) -> Found:
+    """Exchanges along the series for one method, how many do not get there, and the most by the fewest.
 
-    exchanges: dict[str, float]
-    limit: int
-    """Stands for a run that did not get there: at least so many exchanges."""
-
-    @classmethod
-    def along(cls, stored: dict[str, StoredRun]) -> Growth:
-        limit = max(each.run.rounds for each in stored.values()) + 1
-        return cls({label: exchanges_to(each, CONVERGED) for label, each in stored.items()}, limit)
-
-    @property
-    def missed(self) -> int:
-        """How many do not get there."""
-        return sum(each == np.inf for each in self.exchanges.values())
-
-    @property
-    def factor(self) -> float:
-        """The most by the fewest exchanges."""
-        counts = [max(min(each, self.limit), 1.0) for each in self.exchanges.values()]
-        return max(counts) / min(counts)
-
-    def cells(self) -> list[str]:
-        """The exchanges of every problem, and the growth."""
-        counts = [f"{each:g}" if each < np.inf else f"not in {self.limit}" for each in self.exchanges.values()]
-        growth = f"{'over ' if self.missed else ''}{self.factor:.1f}"
-        return [*counts, growth if self.missed < len(counts) else "-"]
+    A run that does not get there counts as one exchange more than it had rounds: at least so many.
+    """
+    exchanges = {label: exchanges_to(each, CONVERGED) for label, each in runs.items()}
+    limit = max(each.run.rounds for each in runs.values()) + 1
+    counts = [max(min(each, limit), 1.0) for each in exchanges.values()]
+    missed, factor = sum(each == np.inf for each in exchanges.values()), max(counts) / min(counts)
+    cells = [f"{each:g}" if each < np.inf else f"not in {limit}" for each in exchanges.values()]
+    cells.append("-" if missed == len(counts) else f"{'over ' if missed else ''}{factor:.1f}")
+    return {"exchanges": exchanges, "missed": missed, "factor": factor, "cells": tuple(cells)}
 
 
 def sensitivity(case: Case, runs: Groups) -> Found:
     """A reading and gradient descent along the series."""
-    own, descent = ({label: pair[place] for label, pair in runs.items()} for place in (0, 1))
-    growth = Growth.along(own)
+    own, descent = (growth_along({label: pair[place] for label, pair in runs.items()}) for place in (0, 1))
+    records = [reading.record for reading, _ in runs.values()]
     return {
-        "own": growth,
-        "descent": Growth.along(descent),
-        "condition_numbers": [each.record["smoothness"] / each.record["strong_convexity"] for each in own.values()],
-        "exchanges": growth.exchanges,
-        "growth": None if growth.missed else growth.factor,
+        "own": own,
+        "descent": descent,
+        "condition_numbers": [each["smoothness"] / each["strong_convexity"] for each in records],
+        "exchanges": own["exchanges"],
+        "growth": None if own["missed"] else own["factor"],
     }
 
 
@@ -124,17 +106,17 @@ def series_run(judged: Judged) -> str:
 
 def growth(case: str, cases: Iterable[Case]) -> str:
     growths = every(cases, "own")
-    missed, total = sum(each.missed for each in growths), sum(len(each.exchanges) for each in growths)
-    worst = max(each.factor for each in growths)
+    missed, total = sum(each["missed"] for each in growths), sum(len(each["exchanges"]) for each in growths)
+    worst = max(each["factor"] for each in growths)
     return f"{case}: " + (f"{missed} of {total} do not get there" if missed else f"{worst:.1f} x")
 
 
 def growth_reason(judged: Judged) -> str:
     """The growth of each case in one line."""
     numbers = condition_numbers(judged)
-    descents = {data: found["descent"] for data, found in judged.cases[0].found.items()}
     descent = " and ".join(
-        f"{'more than ' if each.missed else ''}{each.factor:.1f} x on {data}" for data, each in descents.items()
+        f"{'more than ' if found['descent']['missed'] else ''}{found['descent']['factor']:.1f} x on {data}"
+        for data, found in judged.cases[0].found.items()
     )
     return sentence(
         f"While the condition number grows {max(numbers) / min(numbers):.0e} times, exchanges to {CONVERGED:.0e} grow "
@@ -149,7 +131,7 @@ def growth_rows(judged: Judged) -> Table:
     lines = [("own", each.reading, each.setting, each) for each in judged]
     lines.append(("descent", GRADIENT_DESCENT, "full masks", judged.cases[0]))
     rows = [
-        (data, method, masks, *found[which].cells())
+        (data, method, masks, *found[which]["cells"])
         for which, method, masks, case in lines
         for data, found in case.found.items()
     ]
@@ -162,14 +144,14 @@ def growth_values(judged: Judged) -> dict[str, Any]:
     return {
         "condition_numbers": condition_numbers(judged),
         "cases": [{name: case[name] for name in shown} for case in cases],
-        "gd_growth_at_least": {data: each["descent"].factor for data, each in judged.cases[0].found.items()},
+        "gd_growth_at_least": {data: each["descent"]["factor"] for data, each in judged.cases[0].found.items()},
     }
 
 
 def about_condition(
-    name: str, statement: str, where: str, condition: str, shows: Callable[[Growth, Growth], bool]
+    name: str, statement: str, where: str, condition: str, shows: Callable[[float, float], bool]
 ) -> Claim:
-    """A claim on the series; `shows` is asked of a reading that gets there on all of it, and gradient descent."""
+    """A claim on the series; `shows` compares a reading's growth, where all runs get there, with gradient descent's."""
     return Claim(
         name=name,
         statement=statement,
@@ -179,7 +161,7 @@ def about_condition(
         "some if at least one does.",
         cases=series_cases,
         measure=sensitivity,
-        shows=lambda found: not found["own"].missed and shows(found["own"], found["descent"]),
+        shows=lambda found: not found["own"]["missed"] and shows(found["own"]["factor"], found["descent"]["factor"]),
         rule=pooled(lambda cases: all(all(each.shows.values()) for each in cases), "reading", "setting"),
         reason=growth_reason,
         table=growth_rows,
@@ -193,7 +175,7 @@ INDEPENDENT = about_condition(
     "abstract, Theorem 1",
     f"A reading with given masks shows it if it gets to a gap of {CONVERGED:.0e} for good on every problem of the "
     f"series within {ROUNDS} rounds, with at most {GROWTH:g} times the exchanges of the problem that needs fewest",
-    lambda own, descent: own.factor <= GROWTH,
+    lambda own, descent: own <= GROWTH,
 )
 LESS_SENSITIVE = about_condition(
     "less-sensitive-than-first-order",
@@ -203,5 +185,5 @@ LESS_SENSITIVE = about_condition(
     f"reading with given masks shows it if it gets there on every problem within {ROUNDS} rounds, and its growth is at "
     f"most {MARGIN:g} times gradient descent's (whose growth counts as what its rounds allow where it does not get "
     "there)",
-    lambda own, descent: own.factor <= MARGIN * descent.factor,
+    lambda own, descent: own <= MARGIN * descent,
 )

@@ -6,7 +6,6 @@ Bytes to a given gap, beside first-order methods with a tuned learning rate; eve
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -52,53 +51,46 @@ def cost_cases(plan: Plan) -> Iterator[Case]:
         yield Case(reading, setting, penalty, runs)
 
 
-@dataclass(frozen=True)
-class Spent:
-    """What a run spent to get to a gap, or in all where it did not get there; infinity where it diverged."""
+def spent(stored: StoredRun, gap: float) -> Found:
+    """The megabytes a run spent to get to a gap, or in all where it did not get there; infinity where it diverged."""
+    exchanges, total = exchanges_to(stored, gap), stored.history.total_bytes() / 1e6
+    there = exchanges < np.inf
+    megabytes = 0.0 if exchanges == 0 else float(total[int(exchanges) - 1 if there else -1])
+    if stored.status == "diverged":
+        megabytes = np.inf  # it would never get there
+    return {"reached": there, "spent": megabytes, "end": float(stored.gaps()[-1]), "method": stored.run.method}
 
-    method: str
-    bytes: float
-    reached: bool
-    end: float
 
-    @classmethod
-    def of(cls, stored: StoredRun, gap: float) -> Spent:
-        exchanges, total = exchanges_to(stored, gap), stored.history.total_bytes()
-        reached = exchanges < np.inf
-        spent = 0.0 if exchanges == 0 else float(total[int(exchanges) - 1 if reached else -1])
-        if stored.status == "diverged":
-            spent = np.inf  # it would never get there
-        return cls(stored.run.method, spent, reached, float(stored.gaps()[-1]))
-
-    def cheaper_than(self, other: Spent) -> bool:
-        """Whether it gets there with fewer bytes than the other one has spent on it, in vain or not."""
-        return self.reached and self.bytes < other.bytes
-
-    @property
-    def text(self) -> str:
-        megabytes = f"{'' if self.reached else 'not in '}{self.bytes / 1e6:.2f}"
-        return "diverges" if self.bytes == np.inf else megabytes
-
-    @property
-    def values(self) -> dict[str, Any]:
-        return {"reached": self.reached, "spent": self.bytes / 1e6, "end": self.end}
+def cheaper(one: Found, other: Found) -> bool:
+    """Whether a run gets there with fewer bytes than the other one has spent on it, in vain or not."""
+    return bool(one["reached"] and one["spent"] < other["spent"])
 
 
 def costs(case: Case, runs: Groups) -> Found:
     """What the reading spent, and the best first-order method: the cheapest that gets there, else what ends lowest."""
-    (own,), others = ([Spent.of(each, GAPS[case.setting]) for each in group] for group in runs.values())
-    reaching = [each for each in others if each.reached]
-    best = min(reaching, key=lambda each: each.bytes) if reaching else min(others, key=lambda each: each.end)
+    (own,), others = ([spent(each, GAPS[case.setting]) for each in group] for group in runs.values())
+    reaching = [each for each in others if each["reached"]]
+    best = min(reaching or others, key=lambda each: each["spent" if reaching else "end"])
     return {
         "own": own,
         "best": best,
-        "cheaper": all(own.cheaper_than(each) for each in others),
-        "beaten": best.reached and not own.cheaper_than(best),
-        "megabytes": own.values,
+        "cheaper": all(cheaper(own, each) for each in others),
+        "beaten": best["reached"] and not cheaper(own, best),
+        "megabytes": values(own),
     }
 
 
-def problem_groups(judged: Judged) -> list[tuple[str, str, list[Case], dict[str, Spent]]]:
+def values(run: Found) -> Found:
+    return {name: run[name] for name in ("reached", "spent", "end")}
+
+
+def megabytes(run: Found) -> str:
+    if run["spent"] == np.inf:
+        return "diverges"
+    return f"{'' if run['reached'] else 'not in '}{run['spent']:.2f}"
+
+
+def problem_groups(judged: Judged) -> list[tuple[str, str, list[Case], dict[str, Found]]]:
     """Gap, penalty, the cases of all readings, and the best first-order method by data set."""
     return [
         (f"{GAPS[setting]:.0e}", penalty, own, {data: found["best"] for data, found in own[0].found.items()})
@@ -110,9 +102,9 @@ def cost_reason(judged: Judged) -> str:
     reasons, beaten = [], []
     for gap, penalty, readings, best in problem_groups(judged):
         to = f"at {penalty} to {gap}"
-        reasons.append(f"{sum(each.reached for each in best.values())} of {len(best)} {to}")
+        reasons.append(f"{sum(each['reached'] for each in best.values())} of {len(best)} {to}")
         beaten += [
-            f"{data} {to} ({each.method}, {each.text} MB)"
+            f"{data} {to} ({each['method']}, {megabytes(each)} MB)"
             for data, each in best.items()
             if all(reading.found[data]["beaten"] for reading in readings)
         ]
@@ -123,8 +115,8 @@ def cost_reason(judged: Judged) -> str:
 def cost_rows(judged: Judged) -> Table:
     rows = [
         (
-            *(data, penalty, gap, *(reading.found[data]["own"].text for reading in readings)),
-            *(each.text, each.method, clipped_gap(each.end)),
+            *(data, penalty, gap, *(megabytes(reading.found[data]["own"]) for reading in readings)),
+            *(megabytes(each), each["method"], clipped_gap(each["end"])),
         )
         for gap, penalty, readings, best in problem_groups(judged)
         for data, each in best.items()
@@ -140,8 +132,8 @@ def cost_values(judged: Judged) -> dict[str, Any]:
             "reading": "first-order",
             "setting": readings[0].setting,
             "penalty": penalty,
-            "megabytes": {data: each.values for data, each in best.items()},
-            "method": {data: each.method for data, each in best.items()},
+            "megabytes": {data: values(each) for data, each in best.items()},
+            "method": {data: each["method"] for data, each in best.items()},
         }
         entries += [*(each.values("megabytes") for each in readings), beside]
     return {"cases": entries}
