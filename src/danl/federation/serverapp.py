@@ -1,4 +1,4 @@
-"""The ServerApp: reads the run configuration, solves on the federation's sites, writes the result where told."""
+"""The ServerApp: reads the run configuration, solves on the federation's sites, writes the result into a folder."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -148,9 +148,7 @@ class GridEngine:
     def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
         """Write the terms down; they travel with every task."""
         if not self._nodes:
-            raise InputError(
-                "problem: rows in memory cannot be solved on Flower's sites; use danl.objective.problem.RemoteProblem()"
-            )
+            raise InputError("problem: rows in memory cannot be solved on Flower's sites; use danl.RemoteProblem()")
         self._opening = Opening.of(problem, regions=regions, policy=policy, seed=seed)
         self._form = ReplyForm(regions, problem.layout)
         self._most_bytes = most_bytes(regions.n_features, regions.n_regions) + FAILURE_ROOM
@@ -168,7 +166,7 @@ class GridEngine:
             kind, group = message_type(type(task)), str(task.exchange)
             return Message(RecordDict({RECORD: content}), node, kind, ttl=max(seconds, 1.0), group_id=group)
 
-        answers, dropped = self._ask({node: message(node, seconds) for node in workers}, seconds, message)
+        answers, dropped = self._ask(workers, seconds, message)
         messages: dict[int, Reply] = {}
         failures: dict[int, Failure] = {}
         for worker in tasks:
@@ -184,11 +182,11 @@ class GridEngine:
         self._nodes, self._opening, self._offline = [], None, {}
 
     def _ask(
-        self, messages: Mapping[int, Any], seconds: float, again: Callable[[int, float], Any] | None = None
+        self, nodes: Iterable[int], seconds: float, message: Callable[[int, float], Any]
     ) -> tuple[dict[int, Any], int]:
-        """Replies by node, and how many others were dropped; `again` makes new messages for nodes that are offline."""
+        """Replies by node, and how many others were dropped; a node that is offline is sent a new message."""
         end, next_time = time.monotonic() + seconds, time.monotonic() + AGAIN
-        waiting = self._pushed(messages)
+        waiting = self._pushed({node: message(node, seconds) for node in nodes})
         answers: dict[int, Any] = {}
         dropped = 0
         while True:
@@ -202,12 +200,12 @@ class GridEngine:
                     dropped += not reply.has_error()
                     self._late.discard(answered)
             now = time.monotonic()
-            answered = set(messages).difference(waiting.values()) if again else set()
+            answered = set(nodes).difference(waiting.values())
             away = [node for node in answered if self._is_away(node, answers.get(node), now)]
             if not (waiting or away) or now >= end:
                 break
-            if again is not None and away and now >= next_time:
-                waiting |= self._pushed({node: again(node, end - now) for node in away})
+            if away and now >= next_time:
+                waiting |= self._pushed({node: message(node, end - now) for node in away})
                 next_time = now + AGAIN
             time.sleep(min(self._poll, max(end - time.monotonic(), 0.0)))
         self._late |= set(waiting)

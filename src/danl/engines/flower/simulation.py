@@ -51,7 +51,7 @@ class FlowerSimulation:
     def __init__(self, *, simulate: bool = True, deadline: float = 300.0, cpus: int | None = None) -> None:
         if simulate is not True:
             raise InputError(
-                "engine='flower': real sites are asked by a ServerApp, with danl.federation.GridEngine(grid), "
+                "engine='flower': real sites are asked by a ServerApp, with danl.flower.GridEngine(grid), "
                 "or by danl fit --engine flower; in Python leave simulate out"
             )
         if cpus is not None:
@@ -73,7 +73,7 @@ class FlowerSimulation:
         if not problem.shards:
             raise InputError(
                 "shards: a simulation needs a reference for every site; for sites that are there already, run the app "
-                "of danl.federation on their SuperLink (docs/federated.md)"
+                "of danl.flower on their SuperLink (docs/federated.md)"
             )
         width = len(str(len(problem.shards) - 1))
         sites = [Site(f"site-{number:0{width}d}", each) for number, each in enumerate(problem.shards)]
