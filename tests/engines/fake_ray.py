@@ -1,7 +1,7 @@
 """Ray without processes: actors that live, die and come back on a clock that only waiting moves.
 
 `FakeRay` stands in for `ray.wait`, `ray.get` and `ray.put`, and for the clock of `danl.engines.ray.calls`. An actor
-answers as `danl.engines.ray.actor.Site` does, in this process; `Life` says when it dies, and when it is back.
+answers as `danl.engines.ray.actor.WorkerActor` does, in this process; `Life` says when it dies, and when it is back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from danl.engines import Ray
-from danl.engines.ray.actor import Site
+from danl.engines.ray.actor import WorkerActor
 from danl.engines.ray.calls import Place
 
 CALL = 0.001
@@ -80,10 +80,10 @@ class Actor:
     index: int
     back: float = -math.inf  # alive from then on
     deaths: int = 0
-    site: Site = field(init=False)
+    actor: WorkerActor = field(init=False)
 
     def __post_init__(self):
-        self.site = Site(self.index, None)
+        self.actor = WorkerActor(self.index, None)
         self.busy = -math.inf
 
     def __getattr__(self, name):
@@ -104,11 +104,11 @@ class Actor:
         if name in ("answer", "hessian") and life.kills:
             life.kills -= 1
             self.deaths += 1
-            self.back, self.site = now + life.away, Site(self.index, None)
+            self.back, self.actor = now + life.away, WorkerActor(self.index, None)
             dead = self.deaths > life.restarts
             error = ActorDiedError() if dead else ActorUnavailableError("it died", None)
             return Ref(now + NOTICED, error)
-        return Ref(now + (CALL if name == "ready" else life.takes), getattr(self.site, name)(*arguments))
+        return Ref(now + (CALL if name == "ready" else life.takes), getattr(self.actor, name)(*arguments))
 
 
 class FakeRay:

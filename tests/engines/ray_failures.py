@@ -57,14 +57,14 @@ def passes_after(monkeypatch):
 def test_a_slow_worker_is_left_out_and_its_late_reply_counted(problem, tmp_path, passes_after):
     import ray
 
-    from danl.engines.ray.actor import Site
+    from danl.engines.ray.actor import WorkerActor
 
-    class Slow(Site):
-        def answer(self, number, opening, shard, data, w):
+    class Slow(WorkerActor):
+        def answer(self, number, terms, shard, data, w):
             for held in (0, 2) if self.index == 1 else ():
                 if b'"exchange": %d' % held in data:
                     until(tmp_path / str(held))
-            return super().answer(number, opening, shard, data, w)
+            return super().answer(number, terms, shard, data, w)
 
     engine = opened(problem, made_of(Slow)())
     try:
@@ -91,16 +91,16 @@ def test_a_slow_worker_is_left_out_and_its_late_reply_counted(problem, tmp_path,
 
 
 def test_typed_failures(problem):
-    from danl.engines.ray.actor import Site
+    from danl.engines.ray.actor import WorkerActor
 
-    class Odd(Site):
-        def answer(self, number, opening, shard, data, w):
+    class Odd(WorkerActor):
+        def answer(self, number, terms, shard, data, w):
             if self.index == 0:
                 return b"DNL1 but no more"
             if self.index == 1:
                 self.worker = None  # breaks what is inside
                 self._open = lambda *_: 1 / 0
-            return super().answer(number, opening, shard, data, w)
+            return super().answer(number, terms, shard, data, w)
 
     engine = opened(problem, made_of(Odd)())
     try:
@@ -115,11 +115,11 @@ def test_typed_failures(problem):
 
 
 def test_a_reply_for_another_exchange_is_dropped(problem):
-    from danl.engines.ray.actor import Site
+    from danl.engines.ray.actor import WorkerActor
 
-    class Behind(Site):
-        def answer(self, number, opening, shard, data, w):
-            reply = super().answer(number, opening, shard, data, w)
+    class Behind(WorkerActor):
+        def answer(self, number, terms, shard, data, w):
+            reply = super().answer(number, terms, shard, data, w)
             return reply.replace(b'"exchange": 2', b'"exchange": 1') if self.index == 1 else reply
 
     result = danl.solve(problem, policy="coverage:psi=1", max_rounds=4, tol=0, engine=made_of(Behind)())
@@ -139,9 +139,9 @@ def test_a_policy_that_is_wrong_is_the_callers_mistake(problem):
 
 
 def test_faulty_hessians_quarantine_their_workers(a1a):
-    from danl.engines.ray.actor import Site
+    from danl.engines.ray.actor import WorkerActor
 
-    class Faulty(Site):
+    class Faulty(WorkerActor):
         def hessian(self, *arguments):
             reply, packed = super().hessian(*arguments)
             return reply, {3: -packed, 4: np.full_like(packed, np.nan)}.get(self.index, packed)
@@ -166,9 +166,9 @@ def kill(engine, *workers):
 
 def known():
     """Actors whose processes can be found."""
-    from danl.engines.ray.actor import Site
+    from danl.engines.ray.actor import WorkerActor
 
-    class Known(Site):
+    class Known(WorkerActor):
         def pid(self):
             return os.getpid()
 

@@ -21,28 +21,28 @@ from danl.protocol.messages import Array, Failure, HessianReply, ModelTask, Repl
 from danl.protocol.wire import decode, encode, most_bytes
 from danl.worker.worker import Worker
 
-NO_OPENING = b""
-"""The answer of an actor that does not know the opening it is asked about: it was restarted."""
+UNKNOWN_RUN = b""
+"""The answer of an actor that does not know the run it is asked about: it was restarted."""
 DETAIL = 300
 """Characters of an error's text that travel."""
 
 
 @dataclass(frozen=True)
-class Opening:
+class RunTerms:
     """What a run adds to a shard: everything a worker needs beside its rows."""
 
-    terms: RemoteProblem  # loss, penalty and weighting; no shards
+    problem: RemoteProblem  # loss, penalty and weighting; no shards
     regions: Regions
     policy: WorkerPolicy | None
     seed: int
 
 
-class Site:
+class WorkerActor:
     """Worker `index`: its rows are read here from a reference, or come with the first call."""
 
     def __init__(self, index: int, reference: ShardReference | None) -> None:
         self.index = index
-        self.number = 0  # of the opening that is known here
+        self.number = 0  # of the run whose terms are known here
         self.worker: Worker | None = None
         self.shard: Shard | None = None
         self.by_reference = reference is not None
@@ -61,32 +61,32 @@ class Site:
         rows = self._rows(shard)
         return Failure(self.index, "error", self.trouble) if rows is None else facts_of(rows, binary)
 
-    def answer(self, number: int, opening: Opening | None, shard: Shard | None, data: bytes, w: Array | None) -> bytes:
+    def answer(self, number: int, terms: RunTerms | None, shard: Shard | None, data: bytes, w: Array | None) -> bytes:
         """The reply to a task, both as bytes; a model too large to travel inside the task comes beside it as `w`.
 
-        `opening` and `shard` come when this actor is sent a run.
+        `terms` and `shard` come when this actor is sent a run.
         """
-        reply = self._reply(number, opening, shard, data, w)
-        return NO_OPENING if reply is None else encode(reply)
+        reply = self._reply(number, terms, shard, data, w)
+        return UNKNOWN_RUN if reply is None else encode(reply)
 
     def hessian(
-        self, number: int, opening: Opening | None, shard: Shard | None, data: bytes, w: Array | None
+        self, number: int, terms: RunTerms | None, shard: Shard | None, data: bytes, w: Array | None
     ) -> tuple[bytes, Array | None]:
         """As `answer`, with the Hessian as an object of its own (num_returns=2), for others to fetch and add up."""
-        reply = self._reply(number, opening, shard, data, w)
+        reply = self._reply(number, terms, shard, data, w)
         if not isinstance(reply, HessianReply):
-            return (NO_OPENING if reply is None else encode(reply)), None
+            return (UNKNOWN_RUN if reply is None else encode(reply)), None
         return encode(replace(reply, packed_hessian=None)), reply.packed_hessian
 
     def _reply(
-        self, number: int, opening: Opening | None, shard: Shard | None, data: bytes, w: Array | None
+        self, number: int, terms: RunTerms | None, shard: Shard | None, data: bytes, w: Array | None
     ) -> Reply | Failure | None:
         try:
-            if opening is not None:
+            if terms is not None:
                 rows = self._rows(shard)
                 if rows is None:
                     return Failure(self.index, "error", f"its rows cannot be read: {self.trouble}"[:DETAIL])
-                self._open(number, opening, rows)
+                self._open(number, terms, rows)
             if self.worker is None or number != self.number:
                 return None
             task = decode(data, most_bytes=self.longest)
@@ -101,10 +101,10 @@ class Site:
             raise InputError(text)  # the caller's mistake, which the driver raises, too
         return Failure(self.index, "error", text[:DETAIL])
 
-    def _open(self, number: int, opening: Opening, shard: Shard) -> None:
-        regions = opening.regions
-        self.shard = shard = in_order(shard, opening.terms.feature_names)
-        self.worker = Worker(self.index, opening.terms.local(shard), regions, opening.policy, opening.seed)
+    def _open(self, number: int, terms: RunTerms, shard: Shard) -> None:
+        regions = terms.regions
+        self.shard = shard = in_order(shard, terms.problem.feature_names)
+        self.worker = Worker(self.index, terms.problem.local(shard), regions, terms.policy, terms.seed)
         self.number, self.longest = number, most_bytes(regions.n_features, regions.n_regions)
 
     def _rows(self, shard: Shard | None) -> Shard | None:

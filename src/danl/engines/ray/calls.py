@@ -39,7 +39,7 @@ class Place:
     shard: Any  # the ObjectRef of a shard in memory, or None
     actor: Any
     replacements: int
-    opened: int = 0  # the number of the opening the actor knows
+    opened: int = 0  # the number of the run whose terms the actor knows
     late: Any = None  # the ObjectRef of a reply whose deadline has passed
     since: float | None = None  # when its death was noticed, on the monotonic clock; None: it is alive
     why: str = ""  # what was said of its death
@@ -165,7 +165,7 @@ class Calls:
             self._resting[place.index] = (time.monotonic() + PAUSE, place)
             return None
         place.since = None
-        if asked and (not no_opening(outcome) or place.index in self._unknowing):
+        if asked and (not run_is_unknown(outcome) or place.index in self._unknowing):
             return outcome
         if asked:  # it was restarted, and nobody noticed
             self._unknowing.add(place.index)
@@ -202,7 +202,7 @@ def late_ones(places: Iterable[Place], renew: Callable[[Place], Any]) -> int:
 def lost(place: Place, error: Exception, renew: Callable[[Place], Any]) -> bool:
     """An actor died: whether it comes back. One that is dead for good is replaced, as long as there are replacements.
 
-    It is sent the opening when it is back.
+    It is sent the terms when it is back.
     """
     from ray.exceptions import ActorUnavailableError, RayActorError
 
@@ -236,8 +236,8 @@ def is_death(outcome: Any) -> bool:
     return isinstance(outcome, RayActorError | NodeDiedError | OutOfMemoryError | WorkerCrashedError)
 
 
-def no_opening(outcome: Any) -> bool:
-    """Whether a restarted actor says that it does not know the run (`danl.engines.ray.actor.NO_OPENING`)."""
+def run_is_unknown(outcome: Any) -> bool:
+    """Whether a restarted actor says that it does not know the run (`danl.engines.ray.actor.UNKNOWN_RUN`)."""
     return isinstance(outcome, bytes) and not outcome
 
 

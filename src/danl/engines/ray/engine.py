@@ -11,7 +11,7 @@ they are made and are added up in a tree (`danl.engines.ray.tree`).
                              worker asked again: nothing piles up at a slow one
     bytes that are no reply  failure "invalid"
 
-A restarted actor knows its rows and not the run; the engine sends it (`Opening`). Ray is imported when an engine
+A restarted actor knows its rows and not the run; the engine sends it (`RunTerms`). Ray is imported when an engine
 opens, never before.
 """
 
@@ -100,8 +100,8 @@ class Ray:
         self._shards: tuple[Any, ...] | None = None  # whose actors there are
         self._places: list[Place] = []
         self._tree: Tree | None = None
-        self._number = 0  # of the opening
-        self._opening: Any = None  # its ObjectRef
+        self._number = 0  # of the run
+        self._terms: Any = None  # the ObjectRef of its RunTerms
 
     def __repr__(self) -> str:
         options = {"address": self._address, "deadline": self._deadline, "restarts": self._restarts}
@@ -126,10 +126,10 @@ class Ray:
             self._muster(problem.loss.binary)
         import ray
 
-        from danl.engines.ray.actor import Opening
+        from danl.engines.ray.actor import RunTerms
 
         try:
-            self._opening = ray.put(Opening(problem.without_rows(), regions, policy, seed))
+            self._terms = ray.put(RunTerms(problem.without_rows(), regions, policy, seed))
         except TypeError as error:
             raise InputError(
                 f"policy={policy!r}, loss={problem.loss!r}: cannot be sent to the workers "
@@ -150,7 +150,7 @@ class Ray:
                 ray.kill(place.actor, no_restart=True)
             if self._tree is not None and ray.is_initialized():
                 self._tree.close()
-        self._places, self._shards, self._opening, self._tree = [], None, None, None
+        self._places, self._shards, self._terms, self._tree = [], None, None, None
         if self._entered:
             self._entered = False
             leave_cluster()
@@ -181,9 +181,9 @@ class Ray:
         return made.remote(index, reference)
 
     def _site(self) -> type:
-        from danl.engines.ray.actor import Site
+        from danl.engines.ray.actor import WorkerActor
 
-        return Site
+        return WorkerActor
 
     def _muster(self, binary: bool) -> list[ShardFacts]:
         """Wait until every worker has read its rows."""
@@ -224,15 +224,15 @@ class Ray:
 
         def ask(place: Place) -> Any:
             task = tasks[place.index]
-            opening = shard = None
+            terms = shard = None
             if place.opened != self._number:
-                opening, shard, place.opened = self._opening, place.shard, self._number
+                terms, shard, place.opened = self._terms, place.shard, self._number
             data, w = outbox.packed(task)
             if isinstance(task, HessianTask):
                 call = place.actor.hessian.options(num_returns=2)
-                reply, hessians[place.index] = call.remote(self._number, opening, shard, data, w)
+                reply, hessians[place.index] = call.remote(self._number, terms, shard, data, w)
                 return reply
-            return place.actor.answer.remote(self._number, opening, shard, data, w)
+            return place.actor.answer.remote(self._number, terms, shard, data, w)
 
         dropped = late_ones((place for place in self._places if place.index not in tasks), self._new_actor)
         calls = Calls(
