@@ -9,7 +9,8 @@ from scipy import sparse
 import danl
 from danl.engines import Local
 from danl.objective import kernels
-from danl.objective.kernels import Sandwich, Segments, blocked, scipy_sandwich
+from danl.objective.batched import Segments
+from danl.objective.kernels import Sandwich, blocked, scipy_sandwich
 from danl.objective.regions import Regions
 from danl.protocol.messages import Exchange, GradientTask, HessianTask, LossTask, unpack
 from danl.server.memory import Memory
@@ -218,7 +219,7 @@ def value(request):
 @pytest.mark.parametrize("terms", [{}, {"weighted": True}, {"intercept": True}, {"dense": True}], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, value, monkeypatch):
-    monkeypatch.setattr("danl.objective.kernels.SMALL_WORKER", small)
+    monkeypatch.setattr("danl.objective.batched.SMALL_WORKER", small)
     monkeypatch.setattr("danl.objective.batched.BLOCK_ENTRIES", entries)  # with 40, large workers lie in several blocks
     monkeypatch.setattr("danl.objective.kernels.CHUNK_ENTRIES", 9)
     made = problem(loss, value=value, **terms)
@@ -243,7 +244,7 @@ def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, va
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_runs_are_the_same_where_only_some_are_gone_through(policy, value, monkeypatch):
-    monkeypatch.setattr("danl.objective.kernels.SMALL_WORKER", 0)
+    monkeypatch.setattr("danl.objective.batched.SMALL_WORKER", 0)
     monkeypatch.setattr("danl.objective.kernels.CHUNK_ENTRIES", 9)
     made = problem("logistic", value=value)
     arguments = {"method": "danl-masked", "policy": policy, "regions": 3, "max_rounds": 12}
@@ -255,10 +256,10 @@ def test_runs_are_the_same_where_only_some_are_gone_through(policy, value, monke
 
 
 def test_rows_of_workers_that_are_not_asked_are_not_gone_through(monkeypatch):
-    monkeypatch.setattr("danl.objective.kernels.SMALL_WORKER", 0)
+    monkeypatch.setattr("danl.objective.batched.SMALL_WORKER", 0)
     made, seen = problem("logistic"), []
-    inner = kernels._csr_matvec
-    monkeypatch.setattr(kernels, "_csr_matvec", lambda rows, *rest: seen.append(rows) or inner(rows, *rest))
+    inner = kernels.csr_matvec
+    monkeypatch.setattr(kernels, "csr_matvec", lambda rows, *rest: seen.append(rows) or inner(rows, *rest))
     made.batch.losses_and_gradients(np.zeros(7), workers=np.array([1, 2, 4]))
     assert seen == [5, 12, 22]
 

@@ -173,6 +173,36 @@ def rows_of(X: Any, first: int, last: int) -> Any:
     return part
 
 
+def stacked_rows(parts: Sequence[Any]) -> Any:
+    """The matrices one below the other, sparse if one is; where they lie so in memory already, that memory."""
+    if not any(sparse.issparse(part) for part in parts):
+        return stacked(parts)
+    parts = [part if sparse.issparse(part) else sparse.csr_matrix(part) for part in parts]
+    lengths = np.concatenate([[0], *(np.diff(part.indptr) for part in parts)])
+    made = sparse.csr_matrix((sum(part.shape[0] for part in parts), parts[0].shape[1]))
+    made.data = stacked([part.data[: part.indptr[-1]] for part in parts])
+    made.indices = stacked([part.indices[: part.indptr[-1]] for part in parts])
+    made.indptr = np.cumsum(lengths).astype(parts[0].indptr.dtype)
+    return made
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Arrays one after the other, without a copy where they are consecutive pieces of one array."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = parts[0].base
+    if isinstance(whole, np.ndarray) and whole.flags.c_contiguous and whole.dtype == parts[0].dtype:
+        place = whole.__array_interface__["data"][0]
+        for part in parts:
+            if part.base is not whole or part.__array_interface__["data"][0] != place or not part.flags.c_contiguous:
+                break
+            place += part.nbytes
+        else:
+            if place == whole.__array_interface__["data"][0] + whole.nbytes and whole.ndim == parts[0].ndim:
+                return whole
+    return np.concatenate(parts)
+
+
 def _as_matrix(X: Any) -> Any:
     rule = "a matrix of real numbers, sparse or dense, one row an example"
     if not sparse.issparse(X):

@@ -1,7 +1,9 @@
 r"""All workers of one process at once: their rows in one matrix, their answers in a few passes over it.
 
 The rows are sorted by worker and gone through in blocks that stay in a core's cache from the margins to the transpose
-product (`danl.objective.kernels.RowBlock`). A worker's numbers are those of its `LocalObjective`, up to rounding.
+product. One such product with the block-diagonal matrix of the workers' rows gives the gradients of all workers of a
+block, at the cost of one pooled gradient, however many they are. A worker's numbers are those of its `LocalObjective`,
+up to rounding.
 
 Hessians are not needed one by one, only their weighted sum: one product over all rows, made when the server has said
 whose count (`Batch.hessian_sum`).
@@ -18,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.objective.kernels import RowBlock, Sandwich, Segments, repeated_value
+from danl.data.shard import rows_of, stacked, stacked_rows
+from danl.objective import kernels
+from danl.objective.kernels import Sandwich, repeated_value
 from danl.objective.layout import Layout
 from danl.objective.local import LocalObjective, assembled, margins
 from danl.objective.losses import Array, LogarithmicLoss, Loss, value_and_first, weighted_second_derivatives
@@ -29,6 +33,12 @@ Mask = NDArray[np.bool_]
 BLOCK_ENTRIES = 1 << 20
 """Stored entries of a block of sparse rows, 12 bytes each, and numbers of a block of dense ones: what stays in the
 cache the cores share. Smaller blocks are slower: going back and forth between two loops costs more than it saves."""
+SMALL_WORKER = 10_000
+"""Stored entries of a worker below which its rows are gone through with the others', selected or not."""
+MANY_WORKERS = 64
+"""Workers of a block from which on dense rows are summed down the columns, not worker by worker."""
+SEGMENT = 64
+"""Numbers that are added up one after the other; their sums are added up in turn, so that rounding stays small."""
 SMALL_LOSS = 0.01
 """Average losses below this are added up by themselves: 1 + exp(-s z) has rounded away too much of them."""
 FEW, MANY_NUMBERS = 4, 1 << 17
@@ -38,6 +48,111 @@ FEW, MANY_NUMBERS = 4, 1 << 17
 def few_of_many(count: int, n_workers: int, numbers: int) -> bool:
     """Whether it pays to touch what belongs to `count` of the workers alone, of so many numbers that all have."""
     return FEW * count <= n_workers and numbers >= MANY_NUMBERS
+
+
+class RowChunks:
+    """CSR rows cut into chunks, so that those of some workers can be gone through alone (`kernels.cut_rows`)."""
+
+    def __init__(self, X: Any, bounds: Sequence[int], value: float | None = None) -> None:
+        """Worker i has the rows from bounds[i] to bounds[i + 1]."""
+        self.shape = X.shape
+        self.chunks = kernels.cut_rows(X, bounds, value)
+
+    def times(self, w: Array, selected: Sequence[bool] | None = None) -> Array:
+        """X w; with a row of `w` for every worker, of each with its own. Those not selected have zeros."""
+        assert w.shape[-1] == self.shape[1]
+        product = np.zeros(self.shape[0])
+        for worker, rows, count, arrays in self.chunks:
+            if selected is None or selected[worker]:
+                model = w if w.ndim == 1 else w[worker]
+                kernels.csr_matvec(count, self.shape[1], *arrays, model, product[rows])
+        return product
+
+    def transpose_times(self, slopes: Array, selected: Sequence[bool] | None = None) -> Array:
+        """X_i^T slopes_i of every worker, (workers, columns); zeros of those not selected."""
+        assert slopes.shape == self.shape[:1]
+        products = np.zeros((self.chunks[-1][0] + 1, self.shape[1]))
+        for worker, rows, count, arrays in self.chunks:
+            if selected is None or selected[worker]:
+                kernels.csc_matvec(self.shape[1], count, *arrays, slopes[rows], products[worker])
+        return products
+
+
+class RowBlock:
+    """Consecutive rows that stay in the cache: those of some workers, or some of those of one."""
+
+    def __init__(
+        self, X: Any, first: int, last: int, workers: slice, bounds: NDArray[np.int64], value: float | None = None
+    ) -> None:
+        """Rows `first` to `last` of X; `value` is the one number that is stored, if it is one."""
+        self.rows, self.workers, self.X = slice(first, last), workers, rows_of(X, first, last)
+        self.n_rows, self.n_features = last - first, int(X.shape[1])
+        self.n_workers = workers.stop - workers.start
+        self.starts = np.maximum(bounds[workers.start : workers.stop], first) - first
+        self._value = value
+        # Sparse rows of workers that are large enough are gone through worker by worker.
+        self._sparse = sparse.issparse(X)
+        self._each = self._sparse and (self.n_workers == 1 or self.X.nnz >= SMALL_WORKER * self.n_workers)
+
+    @cached_property
+    def _chunks(self) -> RowChunks:
+        return RowChunks(self.X, [*(self.starts.tolist() if self._each else [0]), self.n_rows], self._value)
+
+    @cached_property
+    def _block_diagonal(self) -> RowChunks:
+        matrix = kernels.block_diagonal(self.X, self.starts)
+        return RowChunks(matrix, [0, self.n_rows], self._value)
+
+    def times(self, w: Array, selected: Sequence[bool] | None = None) -> Array:
+        """X w; with the workers' models (workers, features), X_i w_i of every row of worker i."""
+        if not self._sparse:
+            if w.ndim == 1:
+                return np.asarray(self.X @ w)
+            return np.concatenate([own @ model for own, model in zip(self._by_worker(self.X), w, strict=True)])
+        if self._each:
+            return self._chunks.times(w, selected)
+        return self._chunks.times(w) if w.ndim == 1 else self._block_diagonal.times(w.ravel())
+
+    def transpose_times(self, slopes: Array, selected: Sequence[bool] | None = None) -> Array:
+        """X_i^T slopes_i of every worker, (workers, features)."""
+        if self._each:
+            return self._chunks.transpose_times(slopes, selected)
+        if self._sparse:
+            return self._block_diagonal.transpose_times(slopes).reshape(self.n_workers, self.n_features)
+        if self.n_workers >= MANY_WORKERS:
+            return np.asarray(np.add.reduceat(self.X * slopes[:, None], self.starts, axis=0))
+        pairs = zip(self._by_worker(self.X), self._by_worker(slopes), strict=True)
+        return np.stack([own_slopes @ own for own, own_slopes in pairs])
+
+    def sums(self, slopes: Array) -> Array:
+        """The sum over each worker's rows, (workers,)."""
+        return np.asarray(np.add.reduceat(slopes, self.starts))
+
+    def _by_worker(self, rows: Any) -> list[Any]:
+        return np.split(rows, self.starts[1:])
+
+
+class Segments:
+    """Sums over consecutive stretches of a vector, the workers' rows of a stack, each row with its weight."""
+
+    def __init__(self, bounds: NDArray[np.int64], weights: Array | None = None) -> None:
+        sizes = np.diff(bounds)
+        pieces = -(-sizes // SEGMENT)
+        self._outer = np.concatenate([[0], np.cumsum(pieces)[:-1]])
+        within = np.arange(int(pieces.sum())) - np.repeat(self._outer, pieces)
+        self._inner = np.repeat(bounds[:-1], pieces) + SEGMENT * within
+        self._weights = weights
+
+    def sums(self, values: Array) -> Array:
+        """One sum a stretch."""
+        weighted = values if self._weights is None else self._weights * values
+        return np.asarray(np.add.reduceat(np.add.reduceat(weighted, self._inner), self._outer))
+
+    def sums_of_logarithms(self, numbers: Array) -> Array:
+        """One sum of logarithms a stretch; without weights by the logarithms of products: one for many numbers."""
+        if self._weights is not None:
+            return self.sums(np.log(numbers))
+        return np.asarray(np.add.reduceat(np.log(np.multiply.reduceat(numbers, self._inner)), self._outer))
 
 
 class Batch:
@@ -75,8 +190,8 @@ class Batch:
         """Those of these workers, of one loss and one layout."""
         weighted = any(each.weights is not None for each in objectives)
         return cls(
-            _stacked_matrix([each.X for each in objectives]),
-            _stacked([each.y for each in objectives]),
+            stacked_rows([each.X for each in objectives]),
+            stacked([each.y for each in objectives]),
             np.concatenate([each.row_weights for each in objectives]) if weighted else None,
             np.concatenate([[0], np.cumsum([each.n_rows for each in objectives])]),
             np.array([each.penalty for each in objectives]),
@@ -274,33 +389,3 @@ class Batch:
             parts = [self._margins(block, model) for block in self.blocks]
             self._newest = (w.copy(), parts[0] if len(parts) == 1 else np.concatenate(parts))
         return self._newest[1]
-
-
-def _stacked_matrix(parts: Sequence[Any]) -> Any:
-    """The matrices one below the other, sparse if one is; where they lie so in memory already, that memory."""
-    if not any(sparse.issparse(part) for part in parts):
-        return _stacked(parts)
-    parts = [part if sparse.issparse(part) else sparse.csr_matrix(part) for part in parts]
-    lengths = np.concatenate([[0], *(np.diff(part.indptr) for part in parts)])
-    made = sparse.csr_matrix((sum(part.shape[0] for part in parts), parts[0].shape[1]))
-    made.data = _stacked([part.data[: part.indptr[-1]] for part in parts])
-    made.indices = _stacked([part.indices[: part.indptr[-1]] for part in parts])
-    made.indptr = np.cumsum(lengths).astype(parts[0].indptr.dtype)
-    return made
-
-
-def _stacked(parts: Sequence[Any]) -> Any:
-    """Arrays one after the other, without a copy where they are consecutive pieces of one array."""
-    if len(parts) == 1:
-        return parts[0]
-    whole = parts[0].base
-    if isinstance(whole, np.ndarray) and whole.flags.c_contiguous and whole.dtype == parts[0].dtype:
-        place = whole.__array_interface__["data"][0]
-        for part in parts:
-            if part.base is not whole or part.__array_interface__["data"][0] != place or not part.flags.c_contiguous:
-                break
-            place += part.nbytes
-        else:
-            if place == whole.__array_interface__["data"][0] + whole.nbytes and whole.ndim == parts[0].ndim:
-                return whole
-    return np.concatenate(parts)
