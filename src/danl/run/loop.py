@@ -247,7 +247,7 @@ class Loop:
         then = getattr(before.method_state, "weights", run.setup.weights)
         if before.exchanges and w is before.w and weights is then:
             return self.history[-1].objective, self.history[-1].grad_norm
-        objective, gradient = run.problem.value_and_gradient(w, weights)
+        objective, gradient = run.problem.batch.value_and_gradient(w, weights)
         return objective, _norm(gradient)
 
     def _record(
