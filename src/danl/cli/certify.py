@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from danl.cli.display import console
+from danl.cli.display import console, plain_table, right
 from danl.cli.options import RUN, Json, RunOptions, option, shares_options
 from danl.theory import Certificate
 from danl.theory import certify as certify_run
@@ -62,10 +62,7 @@ MEANINGS = {
 
 def constants_table(certificate: Certificate) -> Table:
     """The constants, each with what it is."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("constant", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("what it is", style="dim")
+    table = plain_table(Column("constant", no_wrap=True), right("value"), Column("what it is", style="dim"))
     for name, meaning in MEANINGS.items():
         table.add_row(name, f"{getattr(certificate.constants, name):.4g}", meaning)
     return table
@@ -73,9 +70,7 @@ def constants_table(certificate: Certificate) -> Table:
 
 def conditions_table(certificate: Certificate) -> Table:
     """Theorem 1's conditions with their numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("condition", "statement", "here", "holds"):
-        table.add_column(name)
+    table = plain_table("condition", "statement", "here", "holds")
     for condition in certificate.conditions:
         verdict = Text("yes", style="green") if condition.holds else Text("no", style="bold red")
         table.add_row(condition.name, condition.statement, condition.numbers, verdict)

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column
 
+from danl.cli.display import plain_table, right
 from danl.data.fetch import cache_dir, status
 from danl.data.fetch import fetch as fetch_one
 from danl.data.registry import REGISTRY, lookup
@@ -20,12 +21,8 @@ datasets = typer.Typer(
 @datasets.command("list")
 def list_() -> int:
     """List the registered data sets and where each would be read from."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("name", no_wrap=True)
-    table.add_column("rows", justify="right")
-    table.add_column("features", justify="right")
-    table.add_column("checksum")
-    table.add_column("where", no_wrap=True)
+    name, where = Column("name", no_wrap=True), Column("where", no_wrap=True)
+    table = plain_table(name, right("rows"), right("features"), "checksum", where)
     for entry in REGISTRY.values():
         known = "known" if entry.sha256 else "-"
         table.add_row(entry.name, f"{entry.rows:,}", f"{entry.features:,}", known, status(entry))

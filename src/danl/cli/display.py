@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from danl.run.history import History, Row
@@ -29,6 +29,16 @@ def console() -> Console:
     """The console for people; standard output is for results."""
     # Names of files and methods are shown as they are: [x] is no markup and :x: no emoji.
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def plain_table(*columns: str | Column, header: bool = True) -> Table:
+    """A table without lines."""
+    return Table(*columns, show_header=header, box=None, padding=(0, 2, 0, 0))
+
+
+def right(name: str) -> Column:
+    """A column of numbers."""
+    return Column(name, justify="right", no_wrap=True)
 
 
 class ProgressLine:
@@ -88,9 +98,7 @@ def progress_of(row: Row, width: int = 0) -> str:
 
 def summary_table(summary: Mapping[str, Any], reference: bool) -> Table:
     """The end of one run."""
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column()
+    table = plain_table(Column(style="dim", no_wrap=True), Column(), header=False)
     status = summary["status"]
     table.add_row("status", Text(status, style=STATUS_STYLES[status]))
     table.add_row("method", summary["method"])
@@ -114,13 +122,10 @@ def summary_table(summary: Mapping[str, Any], reference: bool) -> Table:
 
 def comparison_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
     """Several runs, a line each."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("method", overflow="fold", min_width=12)
-    table.add_column("status", no_wrap=True)
     simulated = any(summary["simulated_seconds"] is not None for summary in summaries)
-    names = ("exch.", "Hess.", "gap", "|grad|", "bytes", "s", *(("sim. s",) if simulated else ()))
-    for name in names:  # narrow enough for 80 columns
-        table.add_column(name, justify="right", no_wrap=True)
+    names = ("exch.", "Hess.", "gap", "|grad|", "bytes", "s", *(("sim. s",) if simulated else ()))  # for 80 columns
+    words = (Column("method", overflow="fold", min_width=12), Column("status", no_wrap=True))
+    table = plain_table(*words, *map(right, names))
     for summary in summaries:
         table.add_row(
             summary["label"],

@@ -11,10 +11,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
@@ -268,20 +268,14 @@ class Job:
 
 def shares_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give `command(options, ...)` the options of RunOptions beside its own, in one signature for the parser."""
-    shared = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=get_type_hints(RunOptions, include_extras=True)[field.name],
-        )
-        for field in fields(RunOptions)
-    ]
-    hints = get_type_hints(command, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in list(inspect.signature(command).parameters.items())[1:]
-    ]
+    shared, own = (
+        [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in inspect.signature(of, eval_str=True).parameters.values()
+        ]
+        for of in (RunOptions, command)
+    )
+    own = own[1:]  # without the options themselves
 
     def run(**values: Any) -> int:
         options = RunOptions(**{parameter.name: values.pop(parameter.name) for parameter in shared})
@@ -293,7 +287,7 @@ def shares_options(command: Callable[..., int]) -> Callable[..., int]:
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     # The data set first; within a panel of the help, what the command is about comes before what all commands share.
-    ordered = [shared[0], *sorted([*own, *shared[1:]], key=lambda parameter: PANELS.index(panel_of(parameter)))]
+    ordered = [shared[0], *sorted([*own, *shared[1:]], key=lambda each: PANELS.index(panel_of(each)))]
     run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
     return run

@@ -6,9 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Annotated
 
-from rich.table import Table
-
-from danl.cli.display import console
+from danl.cli.display import console, plain_table, right
 from danl.cli.options import PROBLEM, RUN, Json, option
 from danl.run.scale import Network, Scale
 from danl.wording import human_bytes
@@ -54,10 +52,7 @@ def plan(
         }
         print(json.dumps(whole, allow_nan=False))
     screen = console()
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("exchange")
-    for name in ("times", "up", "down", "s, flat", f"s, tree of {fan_in}"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = plain_table("exchange", *map(right, ("times", "up", "down", "s, flat", f"s, tree of {fan_in}")))
     for cost in costs:
         table.add_row(cost.kind, str(times[cost.kind]), *_cells(asdict(cost)))
     table.add_row("run", str(sum(times.values())), *_cells(total), style="bold")

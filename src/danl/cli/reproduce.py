@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from danl.checks import check_installed, check_whole
-from danl.cli.display import console
+from danl.cli.display import console, plain_table
 from danl.cli.options import DATA, OUTPUT, RUN, Json, option
 from danl.cli.output import out_folder
 from danl.data.fetch import locate
@@ -195,9 +195,7 @@ def waiting(screen: Console, *, quiet: bool) -> Callable[[str], AbstractContextM
 
 def verdicts_table(verdicts: Sequence[Verdict]) -> Table:
     """One line a claim."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("claim", no_wrap=True)
-    table.add_column("verdict", overflow="fold")
+    table = plain_table(Column("claim", no_wrap=True), Column("verdict", overflow="fold"))
     for verdict in verdicts:
         some = verdict.word == "holds for some readings"
         words = f"holds for {'; '.join(verdict.readings)}" if some else verdict.word

@@ -50,12 +50,12 @@ PRESETS: dict[str, Callable[..., AnyMethod]] = {
     "fedavg": FedAvg,
 }
 """The methods of danl by name: what makes each of them."""
-METHODS = Registry("method", "danl.methods", PRESETS, parts=("name", "begin", "plan", "absorb"))
+_REGISTRY = Registry("method", "danl.methods", PRESETS, parts=("name", "begin", "plan", "absorb"))
 
 
 def make_method(method: str | AnyMethod) -> AnyMethod:
     """Turn ``"fedavg:steps=5,learning_rate=0.1"`` into a method, or check that an object is one."""
-    made: AnyMethod = METHODS.make(method)
+    made: AnyMethod = _REGISTRY.make(method)
     return made
 
 

@@ -35,7 +35,7 @@ def make_policy(spec: object = None, profiles: Sequence[Profile] | None = None) 
     profiles : sequence of Profile, optional
         What each worker's machine can do.
     """
-    made = Full() if spec is None else POLICIES.make(spec, profiles=profiles) if isinstance(spec, str) else spec
+    made = Full() if spec is None else _REGISTRY.make(spec, profiles=profiles) if isinstance(spec, str) else spec
     if isinstance(made, type):
         raise bad_argument("policy", made, "a policy, not a class of policies", f"write {made.__name__}(...)")
     if _is_policy(made):
@@ -99,7 +99,7 @@ BY_NAME: dict[str, Callable[..., Policy]] = {
     "resource-aware": _resource_aware,
 }
 """The policies of danl by name: what makes each of them."""
-POLICIES = Registry(
+_REGISTRY = Registry(
     "policy",
     "danl.policies",
     BY_NAME,
