@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from danl.objective.centring import from_moved
 from danl.objective.problem import Problem
 from danl.objective.regions import IntArray
 from danl.protocol.costs import pruning_error, seconds_each
-from danl.protocol.messages import FOR_GOOD, Array, Exchange, Failure, GradientTask, Mask, MomentsTask
+from danl.protocol.messages import FOR_GOOD, Array, Exchange, Failure, GradientTask, MomentsTask
 from danl.protocol.replies import Replies, bytes_down, bytes_up
 from danl.run.checkpoint import Resumed
 from danl.run.history import TRAINING, History, Row
@@ -34,7 +34,7 @@ from danl.run.prepared import PreparedRun, after_moments, centred, settings_of
 from danl.run.result import Result
 from danl.run.separation import separation_bound
 from danl.run.state import RunState, exclusion_note, first_state, quorum_note, resumed_state, start_of
-from danl.run.trace import ANSWERED, SILENT, Trace
+from danl.run.trace import ANSWERED, SILENT
 from danl.server.aggregation import mean_gradient, mean_loss
 
 UNCOVERED_ROUNDS = 50
@@ -248,20 +248,23 @@ class Loop:
         if before.exchanges and w is before.w and weights is then:
             return self.history[-1].objective, self.history[-1].grad_norm
         objective, gradient = run.problem.batch.value_and_gradient(w, weights)
-        return objective, _norm(gradient)
+        return objective, float(np.linalg.norm(gradient))
 
     def _record(
         self, state: RunState, exchange: Exchange, replies: Replies, w: Array, elapsed: float
     ) -> tuple[RunState, Row]:
         """Step 4: the state with what the exchange amounted to, and its row."""
-        run, masks, uncovered, untrained = self.run, state.masks, state.uncovered, state.untrained_rounds
-        pruned, reference = state.pruning_error, run.reference
+        run, task, masks, pruned = self.run, exchange.task, state.masks, state.pruning_error
+        regions, uncovered, untrained = run.setup.regions, state.uncovered, state.untrained_rounds
+        objective, grad_norm = self._measure(state, w)
         trained = replies.trained(*masks.staleness.shape)
+        up, down = bytes_up(exchange, replies, regions), bytes_down(exchange)
         coverage = tuple(trained.sum(axis=0).tolist())
         if exchange.kind in TRAINING:
             masks = masks.after(trained, coverage)
-            pruned = max(pruned, pruning_error(exchange, replies, trained, run.setup.regions))
-        if exchange.kind == "gradient":
+        if exchange.kind == "gradient" and isinstance(task, GradientTask):
+            if task.submodel == "pruned":
+                pruned = max(pruned, pruning_error(exchange, replies, trained, regions))
             uncovered = tuple([0 if count else n + 1 for count, n in zip(coverage, uncovered, strict=True)])
             if max(uncovered) == UNCOVERED_ROUNDS + 1:  # once, when it happens
                 region = uncovered.index(UNCOVERED_ROUNDS + 1)
@@ -269,12 +272,23 @@ class Loop:
                     f"region {region} was trained by nobody for {UNCOVERED_ROUNDS} masked rounds; "
                     "use a policy that covers it, such as coverage:psi=1"
                 )
-            if untrained >= 0 and len(replies.workers) and _is_masked(exchange):
+            if untrained >= 0 and task.round > 0 and len(replies.workers):  # a round of Algorithm 1
                 untrained = -1 if any(coverage) else untrained + 1
-        up, down = bytes_up(exchange, replies, run.setup.regions), bytes_down(exchange)
-        seconds = self._simulated_seconds(exchange, replies)
-        comparable = reference is not None and self._everyone_counts(state)
-        objective, grad_norm = self._measure(state, w)
+        seconds = None
+        if run.profiles is not None:
+            seconds = seconds_each(exchange, replies, run.profiles, run.problem.rows, run.entries_per_row, regions)
+        if run.trace is not None:
+            run.trace.note(
+                state.exchanges,
+                _by_worker(len(trained), np.int8, (exchange.workers, SILENT), (replies.workers, ANSWERED)),
+                trained,
+                _by_worker(len(trained), np.int64, (replies.workers, up)),
+                _by_worker(len(trained), np.int64, (exchange.workers, down)),
+                seconds,
+            )
+        step, reference = w - state.w, run.reference
+        if reference is not None and not self._everyone_counts(state):
+            reference = None  # it is the optimum of another objective
         row = Row(
             exchange=state.exchanges,
             kind=exchange.kind,
@@ -286,20 +300,18 @@ class Loop:
             min_trained=masks.min_trained,
             pruning_error=pruned,
             objective=objective,
-            gap=objective - reference.objective if comparable and reference is not None else math.nan,
+            gap=math.nan if reference is None else objective - reference.objective,
             grad_norm=grad_norm,
             decrement=state.info.decrement,
-            step_norm=_norm(w - state.w),
-            model_norm=_norm(w),
-            distance=_norm(w - reference.w) if comparable and reference is not None else math.nan,
+            step_norm=math.sqrt(step @ step),  # at a third of np.linalg.norm's overhead
+            model_norm=math.sqrt(w @ w),
+            distance=math.nan if reference is None else float(np.linalg.norm(w - reference.w)),
             bytes_up=int(up.sum()),
             bytes_down=int(down.sum()),
             seconds=elapsed,
             simulated_seconds=math.nan if seconds is None else float(seconds[~np.isnan(seconds)].max(initial=0.0)),
             coverage=coverage,
         )
-        if run.trace is not None:
-            self._trace(run.trace, row.exchange, exchange, replies, trained, up, down, seconds)
         state = replace(
             state,
             w=w,
@@ -312,38 +324,10 @@ class Loop:
         )
         return state, row
 
-    def _simulated_seconds(self, exchange: Exchange, replies: Replies) -> Array | None:
-        """What the exchange took every worker by its profile, nan where it did not answer; None without profiles."""
-        run, problem = self.run, self.run.problem
-        if run.profiles is None:
-            return None
-        return seconds_each(exchange, replies, run.profiles, problem.rows, run.entries_per_row, run.setup.regions)
 
-    def _trace(
-        self,
-        trace: Trace,
-        number: int,
-        exchange: Exchange,
-        replies: Replies,
-        trained: Mask,
-        up: IntArray,
-        down: IntArray,
-        seconds: Array | None,
-    ) -> None:
-        """Step 4, worker by worker, where somebody wants to know."""
-        count = len(trained)
-        asked = np.zeros(count, dtype=np.int8)
-        asked[exchange.workers] = SILENT
-        asked[replies.workers] = ANSWERED
-        sent, received = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        sent[replies.workers], received[exchange.workers] = up, down
-        trace.note(number, asked, trained, sent, received, seconds)
-
-
-def _is_masked(exchange: Exchange) -> bool:
-    """Whether this is a round of Algorithm 1, and no question for all of the gradient."""
-    return isinstance(exchange.task, GradientTask) and exchange.task.round > 0
-
-
-def _norm(vector: Array) -> float:
-    return math.sqrt(vector @ vector)  # at a third of np.linalg.norm's overhead
+def _by_worker(n_workers: int, dtype: type, *entries: tuple[IntArray, Any]) -> np.ndarray[Any, Any]:
+    """An array with an entry for every worker: values for some of them, 0 for the others."""
+    values: np.ndarray[Any, Any] = np.zeros(n_workers, dtype=dtype)
+    for workers, own in entries:
+        values[workers] = own
+    return values

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from danl.objective.layout import Layout
 from danl.protocol.messages import Array, Failure
 from danl.run.history import History
 from danl.run.trace import Trace
+from danl.storage.arrays import from_npz, to_npz
 from danl.storage.atomic import write_text, written_whole
 from danl.wording import known
 
@@ -156,8 +156,7 @@ class Result:
         try:
             name = RESULT if (folder / RESULT).is_file() else CONFIG  # older versions of danl fit wrote only this one
             record = json.loads((folder / name).read_text(encoding="utf-8"))
-            with np.load(folder / "model.npz", allow_pickle=False) as arrays:
-                model = {name: np.array(arrays[name]) for name in arrays if name in ("w", "w0", "centre")}
+            model = from_npz((folder / "model.npz").read_bytes(), "model")
             return cls(
                 w=model["w"],
                 status=record["status"],
@@ -173,7 +172,7 @@ class Result:
             )
         except InputError:
             raise  # of one file, which it names
-        except (OSError, EOFError, LookupError, TypeError, ValueError, BadZipFile) as error:
+        except (OSError, LookupError, TypeError, ValueError) as error:
             raise InputError(
                 f"{folder}: holds no result of a run ({type(error).__name__}: {error}); give a folder that "
                 "danl fit --out or Result.save wrote"
@@ -236,7 +235,7 @@ def _write_model(path: Path, result: Result, classes: tuple[Any, ...] | None) ->
     if result.centre is not None:
         arrays["centre"] = result.centre
     with written_whole(path) as partial:
-        np.savez(partial, **arrays)
+        partial.write_bytes(to_npz(arrays))
 
 
 def _remove(path: Path) -> None:

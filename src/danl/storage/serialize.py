@@ -118,8 +118,8 @@ def plain(value: Any, otherwise: Callable[[Any], Any] | None = None) -> Any:
 def pack(values: Mapping[str, Any], *, magic: str, version: int, fingerprint: str = "") -> bytes:
     """The values as a file."""
     arrays: dict[str, AnyArray] = {}
-    carried = {name: serialize(value, arrays) for name, value in values.items()}
-    text = json.dumps({"fingerprint": fingerprint, "carried": carried})
+    whole = {name: serialize(value, arrays) for name, value in values.items()}
+    text = json.dumps({"fingerprint": fingerprint, "carried": whole})  # the key that older files have
     head = json.dumps({"magic": magic, "version": version, "digest": _digest(text, arrays)})
     return to_npz({"head": _bytes(head), "text": _bytes(text), **arrays})
 
