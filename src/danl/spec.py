@@ -11,7 +11,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from danl.errors import InputError, bad_argument
@@ -68,6 +68,11 @@ def unknown_name(argument: str, name: str, names: Iterable[str], next_step: str 
     return bad_argument(argument, name, f"one of {', '.join(closest_first(name, names))}", next_step)
 
 
+@cache  # a signature leaves cycles behind, and every problem makes a loss
+def _parameters(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(factory).parameters
+
+
 class Registry:
     """Makes objects of one kind from text: a name, and options as keyword arguments of whatever the name stands for.
 
@@ -114,7 +119,7 @@ class Registry:
         name, options = parse_spec(given, argument=self.argument)
         factory, source = self._factory(name)
         fixed = factory.keywords if isinstance(factory, partial) else {}
-        parameters = {key: each for key, each in inspect.signature(factory).parameters.items() if key not in fixed}
+        parameters = {key: each for key, each in _parameters(factory).items() if key not in fixed}
         takes = [key for key in parameters if key not in context]
         for option in options:
             if option not in takes:
