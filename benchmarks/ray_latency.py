@@ -28,7 +28,7 @@ import danl
 from danl.engines import Ray
 from danl.objective.regions import Regions
 from danl.protocol.messages import Exchange, GradientTask, HessianTask, pack, packed_size
-from danl.protocol.validation import ReplyRules
+from danl.protocol.replies import ReplyRules
 
 WORKERS = 10
 BAR = 1.3

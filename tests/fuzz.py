@@ -21,7 +21,7 @@ import danl
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
 from danl.protocol.messages import CurvatureTask, GradientTask, HessianTask, LossTask
-from danl.protocol.validation import ReplyRules
+from danl.protocol.replies import ReplyRules
 from danl.protocol.wire import WireError, decode, encode, most_bytes
 from danl.run.checkpoint import rows_from_lines, rows_to_line
 from danl.storage.appended import Appended, LostError

@@ -13,7 +13,7 @@ from danl.objective.problem import Problem
 from danl.objective.regions import Regions
 from danl.protocol.hessian_form import HessianForm
 from danl.protocol.messages import CurvatureTask
-from danl.protocol.validation import Guards, ReplyRules
+from danl.protocol.replies import Guards, ReplyRules
 from danl.protocol.wire import decode, encode, most_bytes
 from danl.worker.worker import Worker
 from tests.problems import TARGETS, random_shards

@@ -25,7 +25,8 @@ from danl.protocol.messages import (
     SmoothnessReply,
     SmoothnessTask,
 )
-from danl.protocol.replies import Replies, ReplyForm, bytes_down, bytes_up
+from danl.protocol.replies import Replies, bytes_down, bytes_up
+from danl.protocol.reply_form import ReplyForm
 
 D = 123
 W, PACKED = np.zeros(D), np.zeros(D * (D + 1) // 2)

@@ -4,7 +4,7 @@ import numpy as np
 
 from danl.objective.layout import Layout
 from danl.protocol.messages import Exchange
-from danl.protocol.replies import ReplyForm
+from danl.protocol.reply_form import ReplyForm
 
 
 def validated(rules, task, messages, weights=None, layout=None):

@@ -8,7 +8,8 @@ from danl.engines.base import Engine
 from danl.engines.local import Local
 from danl.engines.ray.engine import Ray
 from danl.protocol.messages import Exchange, Failure, Reply, Task
-from danl.protocol.replies import Replies, ReplyForm
+from danl.protocol.replies import Replies
+from danl.protocol.reply_form import ReplyForm
 from danl.spec import Registry
 from danl.worker.worker import Worker
 

@@ -23,7 +23,8 @@ from danl.objective.problem import Problem, RemoteProblem, Terms
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange, Failure, Reply
-from danl.protocol.replies import Replies, ReplyForm
+from danl.protocol.replies import Replies
+from danl.protocol.reply_form import ReplyForm
 from danl.worker.batched import BatchedWorkers
 from danl.worker.worker import Worker
 

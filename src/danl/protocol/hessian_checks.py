@@ -1,6 +1,7 @@
-"""What a part of a Hessian must be: finite numbers that have no negative direction.
+"""What a Hessian, or a part of one, must be: finite numbers that have no negative direction.
 
-    full, block   as a Hessian (`danl.protocol.validation`), each block of it
+    full, block   H_i without its penalty has none: its diagonal and 2 x 2 minors, and up to CHOLESKY_LIMIT coefficients
+                  a Cholesky factorisation, say so; the same for each block
     diag          no entry below the penalty
     lowrank       the diagonal as above, and a sketch Y = A Omega that some A without a negative direction has, as far
                   as is looked for: Omega^T Y is symmetric and has none either, and no column of Y is longer than
@@ -11,16 +12,60 @@ Up to rounding: of float64, or of float32 where that was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
+from scipy.linalg.lapack import dpptrf
 
 from danl.objective.regions import Regions
 from danl.protocol.hessian_form import HessianForm, sketch_matrix
-from danl.protocol.messages import Array, Array32, CurvatureTask, packed_size
+from danl.protocol.messages import Array, Array32, CurvatureTask, packed_size, unpack
 
+CHOLESKY_LIMIT = 1000
+"""Coefficients up to which every worker's Hessian is factorised to see that it is definite (d^3 / 3 each)."""
+PACKED_LIMIT = 500
+"""Coefficients up to which a factorisation in packed form is the faster way to see that all is well."""
+CURVATURE_ROUNDING = 1e-8
+"""How far below zero curvature may be, as a share of the Hessian's largest entry: rounding, and float32 on the way."""
 SLACK = {"float64": 1e-8, "float32": 1e-5}
 """How far off rounding may be, as a share of the largest number there is."""
+
+
+def packed_fault(packed: Array, penalties: Array, *, excused: bool, blown_up: bool) -> str | None:
+    """What is wrong with a packed Hessian, here or where it is added up on the way."""
+    if not excused and not np.isfinite(packed).all():
+        return "its Hessian is not finite"
+    return None if blown_up else hessian_fault(packed, penalties)
+
+
+def hessian_fault(packed: Array, penalties: Array, rounding: float = CURVATURE_ROUNDING) -> str | None:
+    """Whether H - diag(penalties) has a negative direction, as far as it is looked for."""
+    d = penalties.size
+    if not np.isfinite(packed).all():
+        return None  # with a loss that overflows, at a wild model: the loss shows it
+    slack = rounding * max(float(np.abs(packed).max(initial=0.0)), np.finfo(float).tiny)
+    if d <= PACKED_LIMIT and _is_definite(packed, d, slack - penalties):
+        return None  # H - diag(penalties) + slack I is definite: none of what follows can be wrong
+    hessian = unpack(packed, d)
+    diagonal = hessian.diagonal() - penalties
+    if (diagonal < -slack).any():
+        return f"its Hessian is indefinite: entry {int(diagonal.argmin())} of the diagonal is below the penalty"
+    width = np.sqrt(np.maximum(diagonal, 0.0) + slack)
+    hessian[np.diag_indices(d)] = 0.0
+    if (np.abs(hessian) > np.outer(width, width) + slack).any():
+        return "its Hessian is indefinite: an entry off the diagonal is larger than the diagonal allows"
+    if d <= CHOLESKY_LIMIT:
+        hessian[np.diag_indices(d)] = diagonal + slack * d
+        try:
+            np.linalg.cholesky(hessian)
+        except np.linalg.LinAlgError:
+            return "its Hessian is indefinite"
+    return None
+
+
+def _is_definite(packed: Array, d: int, shift: Array) -> bool:
+    """Whether H + diag(shift) has a Cholesky factor; its upper rows are the lower columns LAPACK takes, packed."""
+    shifted = packed.copy()
+    shifted[np.cumsum(np.arange(d + 1, 1, -1)) - (d + 1)] += shift
+    return int(dpptrf(d, shifted, lower=1, overwrite_ap=1)[1]) == 0
 
 
 def numbers_fault(
@@ -28,12 +73,11 @@ def numbers_fault(
     numbers: Array | Array32,
     penalties: Array,
     regions: Regions,
-    hessian_fault: Callable[[Array, Array, float], str | None],
     *,
     excused: bool,
     blown_up: bool,
 ) -> str | None:
-    """What is wrong with the numbers; `hessian_fault` looks at a packed matrix."""
+    """What is wrong with the numbers of a part."""
     form, d = HessianForm.of(task), regions.n_features
     if not np.isfinite(numbers).all():
         return None if excused else "its curvature is not finite"

@@ -1,62 +1,54 @@
-"""The replies to an exchange in one form: arrays, row by row, with who sent them.
+"""The replies to an exchange in one form, their bytes, and what their numbers must be.
 
-An engine that evaluates its workers together makes `Replies` directly. An engine that carries messages has
-`ReplyForm.stack` make them: each message is held against the task it answers, and what is not of its form (another
-kind, another shape, another mask, somebody else's name) is a `Failure`. The numbers themselves are looked at by
-`danl.protocol.validation`.
+Replies are arrays, row by row, with who sent them. An engine that evaluates its workers together makes `Replies`
+directly; for one that carries messages `danl.protocol.reply_form` makes them.
 
-Bytes are counted here, too (`bytes_down`, `bytes_up`): 8 for every float64, 4 for a float32, the half of a symmetric
-Hessian with its diagonal, one bit per region for a mask (rounded up to a byte). The number of the exchange, the
-worker's number, the number a sketch is drawn from and whatever framing an engine adds are not counted.
+Bytes (`bytes_down`, `bytes_up`): 8 for every float64, 4 for a float32, the half of a symmetric Hessian with its
+diagonal, one bit per region for a mask (rounded up to a byte). The number of the exchange, the worker's number, the
+number a sketch is drawn from and whatever framing an engine adds are not counted.
+
+A worker may be broken or hostile. Before its numbers may touch the server's state (`ReplyRules.validate_replies`)
+
+    finite      gradients, Hessians, models and moments must be; a loss may be +inf only where the loss can overflow
+    curvature   has no negative direction (`danl.protocol.hessian_checks`)
+
+A worker that breaks a rule is quarantined: named, not asked again, and the run goes on as if it had left. A worker that
+lies plausibly is not found here. `Guards` limits what one worker can do.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from danl.objective.layout import Layout
+from danl.checks import check_number
 from danl.objective.regions import IntArray, Regions
+from danl.protocol.hessian_checks import numbers_fault, packed_fault
 from danl.protocol.hessian_form import HessianForm
 from danl.protocol.messages import (
     Array,
-    CurvatureReply,
     CurvatureTask,
     Exchange,
     Failure,
-    GradientReply,
     GradientTask,
-    HessianReply,
     HessianTask,
-    LocalStepsTask,
-    LossReply,
     LossTask,
     Mask,
-    ModelReply,
-    MomentsReply,
+    ModelTask,
     MomentsTask,
-    ScoresReply,
     ScoresTask,
-    SmoothnessReply,
-    SmoothnessTask,
     Task,
     packed_size,
 )
 
-ANSWERS: Mapping[type, type] = {
-    HessianTask: HessianReply,
-    CurvatureTask: CurvatureReply,
-    GradientTask: GradientReply,
-    LossTask: LossReply,
-    LocalStepsTask: ModelReply,
-    ScoresTask: ScoresReply,
-    SmoothnessTask: SmoothnessReply,
-    MomentsTask: MomentsReply,
-}
-"""The reply that each task asks for."""
+HUGE = 1e150
+"""A model with an entry above this has blown up: what workers then say is not held against them."""
+NAMES = {"w": "model", "squares": "mean squares"}
+"""What a fault calls a field, where that is not the field's name."""
 EVERYONE: IntArray = np.zeros(0, dtype=np.int64)
 """Stands for all that answered."""
 
@@ -209,142 +201,150 @@ def _busy(masks: Mask) -> Mask:
 
 
 @dataclass(frozen=True)
-class ReplyForm:
-    """The form replies of a run must have: the regions of its model, and where its coefficients are."""
+class Guards:
+    """Optional limits on what one worker's plausible replies can do.
+
+    Parameters
+    ----------
+    clip : float, optional
+        A gradient whose root mean square is above `clip` times the median of the others' is scaled down to that.
+        At least 1. Honest workers with skewed data differ, too: 3 to 10 is usual.
+    drop_infinite : bool
+        Quarantine a worker whose loss is infinite where most workers' is not, with losses that can overflow.
+
+    """
+
+    clip: float | None = None
+    drop_infinite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.clip is not None:
+            check_number("clip", self.clip, "leave it out to clip nothing", least=1, infinite=True)
+
+
+@dataclass(frozen=True)
+class ReplyRules:
+    """What the replies of a run are held against."""
 
     regions: Regions
-    layout: Layout
+    penalties: Array  # (N,): the penalty of every worker
+    penalised: Mask  # (d,): which coefficients have it
+    overflows: bool  # whether the loss can be +inf at a finite model (Poisson)
+    guards: Guards = Guards()
 
-    def stack(
-        self,
-        exchange: Exchange,
-        messages: Mapping[int, Any],
-        failures: Mapping[int, Failure] | None = None,
-        dropped: int = 0,
-    ) -> Replies:
-        """Make arrays of the messages that are of the right form.
+    def validate_replies(self, exchange: Exchange, replies: Replies, weights: Array) -> Replies:
+        """The replies that may pass, and the weighted sum of their curvatures; the others are failures ("invalid")."""
+        blown_up = has_blown_up(exchange.task)
+        if not blown_up and not _sums_are_finite(replies):
+            replies = replies.without(self._not_finite(exchange, replies))
+        if replies.curvatures:
+            replies = replies.without(self._bad_curvatures(exchange, replies, blown_up))
+        if self.guards.drop_infinite and self.overflows:
+            replies = _without_lone_infinities(replies)
+        if self.guards.clip is not None:
+            replies = _clipped(replies, self.guards.clip, self.regions)
+        if replies.add_up is None and not replies.curvatures:
+            return replies
+        return self._with_sum(replies, weights)
 
-        The others are failures ("invalid"). A reply that nobody asked for, or that is for another exchange, is dropped:
-        it may be late, and honest.
-        """
-        tasks, received, failed = exchange.tasks(), dict[int, Any](), dict(failures or {})
-        for worker in sorted(messages):
-            task, reply = tasks.get(worker), messages[worker]
-            number = getattr(reply, "exchange", None)
-            if task is None or (isinstance(number, int) and number != task.exchange):
-                dropped += 1
-                if task is not None:
-                    failed[worker] = Failure(worker, "timeout", "its reply was for another exchange and was dropped")
-                continue
-            fault = self.fault(worker, task, reply)
-            if fault is None:
-                received[worker] = reply
+    def _not_finite(self, exchange: Exchange, replies: Replies) -> dict[int, Failure]:
+        """Who sent a number that is none."""
+        faults: dict[int, Failure] = {}
+
+        def blame(worker: int, fault: str) -> None:
+            faults.setdefault(worker, Failure(worker, "invalid", fault))
+
+        overflowed = self.overflows & np.isposinf(replies.losses)
+        if isinstance(exchange.task, ModelTask) and not isinstance(exchange.task, ScoresTask):
+            for row in np.flatnonzero(~(np.isfinite(replies.losses) | overflowed)):
+                blame(int(replies.workers[row]), f"its loss is {float(replies.losses[row])}")
+        excused = set(replies.workers[overflowed].tolist())
+        rows = np.searchsorted(replies.workers, replies.senders)
+        for worker, row, gradient in zip(replies.senders.tolist(), rows, self._of(replies.gradients), strict=False):
+            counted = True if replies.masks is None else replies.masks[row][self.regions.of_feature]
+            if worker not in excused and not np.isfinite(np.where(counted, gradient, 0.0)).all():
+                blame(worker, "its gradient is not finite")
+        for name, values in replies.values.items():
+            for worker, value in zip(replies.workers.tolist(), values, strict=True):
+                if name != "smoothness" and worker not in excused and not np.isfinite(value).all():
+                    blame(worker, f"its {NAMES.get(name, name)} is not finite")
+        return faults
+
+    @staticmethod
+    def _of(gradients: Array | None) -> Array:
+        return np.zeros((0, 0)) if gradients is None else gradients
+
+    def _bad_curvatures(self, exchange: Exchange, replies: Replies, blown_up: bool) -> dict[int, Failure]:
+        """Whose Hessian, or part of one, cannot be that of a convex function with a penalty."""
+        losses = dict(zip(replies.workers.tolist(), replies.losses.tolist(), strict=True))
+        faults: dict[int, Failure] = {}
+        for worker, numbers in replies.curvatures.items():
+            excused = blown_up or (self.overflows and losses[worker] == np.inf)
+            penalties = self.penalties[worker] * self.penalised
+            if isinstance(exchange.task, CurvatureTask):
+                fault = numbers_fault(
+                    exchange.task, numbers, penalties, self.regions, excused=excused, blown_up=blown_up
+                )
             else:
-                failed[worker] = Failure(worker, "invalid", fault)
-        return replace(self._stacked(exchange, received), failures=failed, dropped=dropped, from_messages=True)
+                if isinstance(exchange.task, ScoresTask):
+                    penalties, excused = np.zeros_like(penalties), blown_up
+                fault = packed_fault(numbers, penalties, excused=excused, blown_up=blown_up)
+            if fault is not None:
+                faults[worker] = Failure(worker, "invalid", fault)
+        return faults
 
-    def _stacked(self, exchange: Exchange, received: Mapping[int, Any]) -> Replies:
-        workers = np.array(list(received), dtype=np.int64)
-        replies = list(received.values())
-        rows = Replies(workers, np.array([getattr(reply, "loss", np.nan) for reply in replies], dtype=float))
-        if not replies:
-            return rows
-
-        def column(name: str) -> Array:
-            return np.array([getattr(reply, name) for reply in replies])
-
-        match exchange.task:
-            case GradientTask() as task:
-                masked = exchange.masks is not None or task.choose or task.mask is not None
-                return self._gradients(rows, received, masked)
-            case HessianTask():
-                packed = {worker: reply.packed_hessian for worker, reply in received.items()}
-                own = {worker: each for worker, each in packed.items() if each is not None}  # None: added up on the way
-                return replace(rows, gradients=column("gradient"), curvatures=own)
-            case CurvatureTask():
-                own = {worker: reply.numbers for worker, reply in received.items()}
-                return replace(rows, gradients=column("gradient"), curvatures=own)
-            case ScoresTask():
-                return replace(rows, curvatures={worker: reply.packed_scores for worker, reply in received.items()})
-            case LocalStepsTask():
-                return replace(rows, values={"w": column("w")})
-            case SmoothnessTask():
-                return replace(rows, values={name: column(name) for name in ("smoothness", "squares")})
-            case MomentsTask():
-                return replace(rows, values={name: column(name) for name in ("means", "variances", "targets")})
-            case LossTask():
-                return rows
-
-    def _gradients(self, rows: Replies, received: Mapping[int, Any], masked: bool) -> Replies:
-        sent = {worker: reply for worker, reply in received.items() if isinstance(reply, GradientReply)}
-        senders = np.array(list(sent), dtype=np.int64)
-        gradients = np.zeros((len(sent), self.regions.n_features))
-        masks = np.zeros((len(received), self.regions.n_regions), dtype=bool)
-        for row, reply in enumerate(sent.values()):
-            gradients[row, slice(None) if reply.mask is None else self.regions.coordinates(reply.mask)] = reply.fragment
-        if masked:
-            masks[np.searchsorted(rows.workers, senders)] = [reply.mask for reply in sent.values()] or False
-        return replace(rows, gradients=gradients, senders=senders, masks=masks if masked else None)
-
-    def fault(self, worker: int, task: Task, reply: object) -> str | None:
-        """What is wrong with the form of a reply, in a few words; None where nothing is."""
-        expected = ANSWERS[type(task)]
-        if type(reply) is not expected:
-            return f"answered with {type(reply).__name__} where {expected.__name__} was asked for"
-        for name, value in (("worker", worker), ("exchange", task.exchange)):
-            stated = getattr(reply, name, None)
-            if not isinstance(stated, int) or stated != value:
-                return f"answered in the name of {name} {str(stated)[:20]!r}"
-        try:
-            return self._fault(task, reply)
-        except (TypeError, ValueError, AttributeError, IndexError) as error:  # a field of a type nobody thought of
-            return f"its {type(reply).__name__} cannot be read ({type(error).__name__})"
-
-    def _fault(self, task: Task, reply: Any) -> str | None:
-        d, layout, fault = self.regions.n_features, self.layout, None
-        vectors: dict[str, tuple[object, int]] = {}
-        match reply:
-            case GradientReply(mask=mask, fragment=fragment):
-                assert isinstance(task, GradientTask)
-                fault = self._mask_fault(task, mask)
-                vectors["gradient"] = fragment, d if mask is None or fault else self.regions.coordinates(mask).size
-            case HessianReply(gradient=gradient, packed_hessian=packed):
-                vectors["gradient"] = gradient, d
-                if packed is not None:  # None: it was added up, and looked at, on the way
-                    vectors["Hessian"] = packed, packed_size(d)
-            case CurvatureReply(gradient=gradient):
-                vectors["gradient"] = gradient, d
-            case ScoresReply(packed_scores=packed):
-                vectors["Hessian"] = packed, packed_size(d)
-            case MomentsReply(means=means, variances=variances, targets=targets):
-                n, outputs = layout.n_features, layout.n_outputs
-                vectors = {"means": (means, n), "variances": (variances, n), "targets": (targets, outputs)}
-            case ModelReply(w=w):
-                vectors["model"] = w, d
-            case SmoothnessReply(smoothness=constant, squares=squares):
-                if not (isinstance(constant, float | np.floating) and not np.isnan(constant) and constant > 0):
-                    return f"its smoothness is {constant!r}"
-                vectors["mean squares"] = squares, d
-        loss = getattr(reply, "loss", 0.0)
-        if fault is None and not isinstance(loss, float | np.floating):
-            return f"its loss is {type(loss).__name__}, not a number"
-        for name, (vector, length) in vectors.items():
-            fault = fault or vector_fault(name, vector, length)
-        if fault is None and isinstance(task, CurvatureTask):
-            fault = vector_fault("curvature", reply.numbers, HessianForm.of(task).numbers(self.regions), task.dtype)
-        return fault
-
-    def _mask_fault(self, task: GradientTask, mask: object) -> str | None:
-        if task.choose:
-            legal = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.regions.n_regions,)
-            return None if legal else f"its mask is not {self.regions.n_regions} booleans"
-        same = mask is None if task.mask is None else isinstance(mask, np.ndarray) and np.array_equal(mask, task.mask)
-        return None if same else "it answered for another mask than the one planned"
+    def _with_sum(self, replies: Replies, weights: Array) -> Replies:
+        """The replies with the sum of their curvatures; who is found faulty on the way is a failure."""
+        if replies.add_up is None:
+            total: Array | None = None
+            for worker, numbers in replies.curvatures.items():  # in the order of their numbers: the same bits always
+                with np.errstate(invalid="ignore", over="ignore"):  # at a model that blew up: its loss rejects it
+                    term = weights[worker] * numbers.astype(np.float64, copy=False)
+                    total = term if total is None else total + term
+            return replace(replies, curvature_sum=total)
+        if not len(replies.workers):
+            return replace(replies, add_up=None)
+        summed = replies.add_up({worker: float(weights[worker]) for worker in replies.workers.tolist()})
+        failures = {worker: Failure(worker, "invalid", fault) for worker, fault in summed.faults.items()}
+        failures |= {worker: Failure(worker, "died", reason) for worker, reason in summed.lost.items()}
+        return replace(replies.without(failures), add_up=None, curvature_sum=summed.packed)
 
 
-def vector_fault(name: str, vector: object, length: int, dtype: str = "float64") -> str | None:
-    """What is wrong with the form of an array; None where nothing is."""
-    if not isinstance(vector, np.ndarray) or vector.dtype != np.dtype(dtype):
-        kind = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
-        return f"its {name} is {kind}, not an array of {dtype}"
-    return None if vector.shape == (length,) else f"its {name} has shape {vector.shape}, not ({length},)"
+def has_blown_up(task: object) -> bool:
+    """Whether a task asks about a model beyond all bounds."""
+    return isinstance(task, ModelTask) and not bool(np.all(np.abs(task.w) <= HUGE))
+
+
+def _sums_are_finite(replies: Replies) -> bool:
+    """Whether the sums are finite: then all of it is. Where one is not, finite numbers may have overflowed."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not math.isfinite(replies.losses.sum()):
+            return False
+        if replies.gradients is not None and not math.isfinite(replies.gradients.sum()):
+            return False
+        return all(math.isfinite(values.sum()) for values in replies.values.values())
+
+
+def _without_lone_infinities(replies: Replies) -> Replies:
+    infinite = replies.workers[np.isinf(replies.losses)].tolist()
+    if 2 * len(infinite) >= len(replies.workers):
+        return replies
+    fault = "its loss is infinite and most others' is not"
+    return replies.without({worker: Failure(worker, "invalid", fault) for worker in infinite})
+
+
+def _clipped(replies: Replies, clip: float, regions: Regions) -> Replies:
+    """Scale down gradients far above the median; workers that sent none are left out of it."""
+    if replies.gradients is None:
+        return replies
+    counted = np.ones(replies.gradients.shape, dtype=bool)
+    if replies.masks is not None:
+        counted = replies.masks[np.searchsorted(replies.workers, replies.senders)][:, regions.of_feature]
+    numbers = counted.sum(axis=1)
+    squares = np.square(np.where(counted, replies.gradients, 0.0)).sum(axis=1)
+    sizes = np.sqrt(squares / np.maximum(numbers, 1))
+    if np.count_nonzero(numbers) < 3:
+        return replies  # of two, nobody can say which is the odd one
+    limit = clip * float(np.median(sizes[numbers > 0]))
+    shares = np.where(sizes > limit, limit / np.where(sizes > 0, sizes, 1.0), 1.0)
+    return replace(replies, gradients=shares[:, None] * replies.gradients)

@@ -16,8 +16,7 @@ from danl.objective.losses import null_margins
 from danl.objective.problem import Problem, RemoteProblem
 from danl.policies import Profile
 from danl.protocol.messages import Array
-from danl.protocol.replies import Replies
-from danl.protocol.validation import ReplyRules
+from danl.protocol.replies import Replies, ReplyRules
 from danl.run.result import Reference
 from danl.run.trace import Trace
 from danl.server.aggregation import mean_value

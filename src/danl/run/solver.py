@@ -22,7 +22,7 @@ from danl.objective.problem import Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies import Policy, Profile, ResourceAware, Setting, make_policy
 from danl.protocol.messages import Array
-from danl.protocol.validation import Guards, ReplyRules
+from danl.protocol.replies import Guards, ReplyRules
 from danl.run.callback import AnyCallback, Callbacks
 from danl.run.checkpoint import Checkpoints, CheckpointWriter
 from danl.run.loop import run_loop

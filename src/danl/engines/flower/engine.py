@@ -30,7 +30,8 @@ from danl.objective.problem import RemoteProblem, Terms
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange, Failure, FailureKind, Reply
-from danl.protocol.replies import Replies, ReplyForm
+from danl.protocol.replies import Replies
+from danl.protocol.reply_form import ReplyForm
 from danl.protocol.wire import WireError, decode, encode, most_bytes
 
 OFFLINE = 5

@@ -36,8 +36,8 @@ from danl.objective.problem import Problem, RemoteProblem, Terms
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange, Failure, HessianTask, ModelTask, Reply, Task
-from danl.protocol.replies import Replies, ReplyForm
-from danl.protocol.validation import has_blown_up
+from danl.protocol.replies import Replies, has_blown_up
+from danl.protocol.reply_form import ReplyForm
 from danl.protocol.wire import WireError, decode, encode, most_bytes
 
 if TYPE_CHECKING:

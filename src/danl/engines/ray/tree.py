@@ -21,9 +21,10 @@ import numpy as np
 import ray
 from ray.exceptions import RayError
 
+from danl.protocol.hessian_checks import packed_fault
 from danl.protocol.messages import Array, packed_size
-from danl.protocol.replies import HessianSum, vector_fault
-from danl.protocol.validation import packed_fault
+from danl.protocol.replies import HessianSum
+from danl.protocol.reply_form import vector_fault
 
 TREE_SECONDS = 60.0
 """How long adding up may take. Nothing of a worker's work is in it: this is for machines that vanish half-way."""

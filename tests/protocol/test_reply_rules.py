@@ -24,7 +24,7 @@ from danl.protocol.messages import (
     SmoothnessReply,
     SmoothnessTask,
 )
-from danl.protocol.validation import Guards, ReplyRules
+from danl.protocol.replies import Guards, ReplyRules
 from tests.problems import random_problem, random_shards
 from tests.protocol.validated import fault, validated
 

@@ -1,0 +1,194 @@
+"""The form of a reply: messages held against the tasks they answer, and made into arrays (`danl.protocol.replies`).
+
+What is not of its form (another kind, another shape, another mask, somebody else's name) is a `Failure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from danl.objective.layout import Layout
+from danl.objective.regions import Regions
+from danl.protocol.hessian_form import HessianForm
+from danl.protocol.messages import (
+    Array,
+    CurvatureReply,
+    CurvatureTask,
+    Exchange,
+    Failure,
+    GradientReply,
+    GradientTask,
+    HessianReply,
+    HessianTask,
+    LocalStepsTask,
+    LossReply,
+    LossTask,
+    ModelReply,
+    MomentsReply,
+    MomentsTask,
+    ScoresReply,
+    ScoresTask,
+    SmoothnessReply,
+    SmoothnessTask,
+    Task,
+    packed_size,
+)
+from danl.protocol.replies import Replies
+
+ANSWERS: Mapping[type, type] = {
+    HessianTask: HessianReply,
+    CurvatureTask: CurvatureReply,
+    GradientTask: GradientReply,
+    LossTask: LossReply,
+    LocalStepsTask: ModelReply,
+    ScoresTask: ScoresReply,
+    SmoothnessTask: SmoothnessReply,
+    MomentsTask: MomentsReply,
+}
+"""The reply that each task asks for."""
+
+
+@dataclass(frozen=True)
+class ReplyForm:
+    """The form replies of a run must have: the regions of its model, and where its coefficients are."""
+
+    regions: Regions
+    layout: Layout
+
+    def stack(
+        self,
+        exchange: Exchange,
+        messages: Mapping[int, Any],
+        failures: Mapping[int, Failure] | None = None,
+        dropped: int = 0,
+    ) -> Replies:
+        """Make arrays of the messages that are of the right form.
+
+        The others are failures ("invalid"). A reply that nobody asked for, or that is for another exchange, is dropped:
+        it may be late, and honest.
+        """
+        tasks, received, failed = exchange.tasks(), dict[int, Any](), dict(failures or {})
+        for worker in sorted(messages):
+            task, reply = tasks.get(worker), messages[worker]
+            number = getattr(reply, "exchange", None)
+            if task is None or (isinstance(number, int) and number != task.exchange):
+                dropped += 1
+                if task is not None:
+                    failed[worker] = Failure(worker, "timeout", "its reply was for another exchange and was dropped")
+                continue
+            fault = self.fault(worker, task, reply)
+            if fault is None:
+                received[worker] = reply
+            else:
+                failed[worker] = Failure(worker, "invalid", fault)
+        return replace(self._stacked(exchange, received), failures=failed, dropped=dropped, from_messages=True)
+
+    def _stacked(self, exchange: Exchange, received: Mapping[int, Any]) -> Replies:
+        workers = np.array(list(received), dtype=np.int64)
+        replies = list(received.values())
+        rows = Replies(workers, np.array([getattr(reply, "loss", np.nan) for reply in replies], dtype=float))
+        if not replies:
+            return rows
+
+        def column(name: str) -> Array:
+            return np.array([getattr(reply, name) for reply in replies])
+
+        match exchange.task:
+            case GradientTask() as task:
+                masked = exchange.masks is not None or task.choose or task.mask is not None
+                return self._gradients(rows, received, masked)
+            case HessianTask():
+                packed = {worker: reply.packed_hessian for worker, reply in received.items()}
+                own = {worker: each for worker, each in packed.items() if each is not None}  # None: added up on the way
+                return replace(rows, gradients=column("gradient"), curvatures=own)
+            case CurvatureTask():
+                own = {worker: reply.numbers for worker, reply in received.items()}
+                return replace(rows, gradients=column("gradient"), curvatures=own)
+            case ScoresTask():
+                return replace(rows, curvatures={worker: reply.packed_scores for worker, reply in received.items()})
+            case LocalStepsTask():
+                return replace(rows, values={"w": column("w")})
+            case SmoothnessTask():
+                return replace(rows, values={name: column(name) for name in ("smoothness", "squares")})
+            case MomentsTask():
+                return replace(rows, values={name: column(name) for name in ("means", "variances", "targets")})
+            case LossTask():
+                return rows
+
+    def _gradients(self, rows: Replies, received: Mapping[int, Any], masked: bool) -> Replies:
+        sent = {worker: reply for worker, reply in received.items() if isinstance(reply, GradientReply)}
+        senders = np.array(list(sent), dtype=np.int64)
+        gradients = np.zeros((len(sent), self.regions.n_features))
+        masks = np.zeros((len(received), self.regions.n_regions), dtype=bool)
+        for row, reply in enumerate(sent.values()):
+            gradients[row, slice(None) if reply.mask is None else self.regions.coordinates(reply.mask)] = reply.fragment
+        if masked:
+            masks[np.searchsorted(rows.workers, senders)] = [reply.mask for reply in sent.values()] or False
+        return replace(rows, gradients=gradients, senders=senders, masks=masks if masked else None)
+
+    def fault(self, worker: int, task: Task, reply: object) -> str | None:
+        """What is wrong with the form of a reply, in a few words; None where nothing is."""
+        expected = ANSWERS[type(task)]
+        if type(reply) is not expected:
+            return f"answered with {type(reply).__name__} where {expected.__name__} was asked for"
+        for name, value in (("worker", worker), ("exchange", task.exchange)):
+            stated = getattr(reply, name, None)
+            if not isinstance(stated, int) or stated != value:
+                return f"answered in the name of {name} {str(stated)[:20]!r}"
+        try:
+            return self._fault(task, reply)
+        except (TypeError, ValueError, AttributeError, IndexError) as error:  # a field of a type nobody thought of
+            return f"its {type(reply).__name__} cannot be read ({type(error).__name__})"
+
+    def _fault(self, task: Task, reply: Any) -> str | None:
+        d, layout, fault = self.regions.n_features, self.layout, None
+        vectors: dict[str, tuple[object, int]] = {}
+        match reply:
+            case GradientReply(mask=mask, fragment=fragment):
+                assert isinstance(task, GradientTask)
+                fault = self._mask_fault(task, mask)
+                vectors["gradient"] = fragment, d if mask is None or fault else self.regions.coordinates(mask).size
+            case HessianReply(gradient=gradient, packed_hessian=packed):
+                vectors["gradient"] = gradient, d
+                if packed is not None:  # None: it was added up, and looked at, on the way
+                    vectors["Hessian"] = packed, packed_size(d)
+            case CurvatureReply(gradient=gradient):
+                vectors["gradient"] = gradient, d
+            case ScoresReply(packed_scores=packed):
+                vectors["Hessian"] = packed, packed_size(d)
+            case MomentsReply(means=means, variances=variances, targets=targets):
+                n, outputs = layout.n_features, layout.n_outputs
+                vectors = {"means": (means, n), "variances": (variances, n), "targets": (targets, outputs)}
+            case ModelReply(w=w):
+                vectors["model"] = w, d
+            case SmoothnessReply(smoothness=constant, squares=squares):
+                if not (isinstance(constant, float | np.floating) and not np.isnan(constant) and constant > 0):
+                    return f"its smoothness is {constant!r}"
+                vectors["mean squares"] = squares, d
+        loss = getattr(reply, "loss", 0.0)
+        if fault is None and not isinstance(loss, float | np.floating):
+            return f"its loss is {type(loss).__name__}, not a number"
+        for name, (vector, length) in vectors.items():
+            fault = fault or vector_fault(name, vector, length)
+        if fault is None and isinstance(task, CurvatureTask):
+            fault = vector_fault("curvature", reply.numbers, HessianForm.of(task).numbers(self.regions), task.dtype)
+        return fault
+
+    def _mask_fault(self, task: GradientTask, mask: object) -> str | None:
+        if task.choose:
+            legal = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.regions.n_regions,)
+            return None if legal else f"its mask is not {self.regions.n_regions} booleans"
+        same = mask is None if task.mask is None else isinstance(mask, np.ndarray) and np.array_equal(mask, task.mask)
+        return None if same else "it answered for another mask than the one planned"
+
+
+def vector_fault(name: str, vector: object, length: int, dtype: str = "float64") -> str | None:
+    """What is wrong with the form of an array; None where nothing is."""
+    if not isinstance(vector, np.ndarray) or vector.dtype != np.dtype(dtype):
+        kind = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
+        return f"its {name} is {kind}, not an array of {dtype}"
+    return None if vector.shape == (length,) else f"its {name} has shape {vector.shape}, not ({length},)"
