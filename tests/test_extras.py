@@ -114,3 +114,15 @@ def test_certificates_name_their_extra(without, tmp_path):
         with pytest.raises(danl.InputError, match=rf"^{what}.*pip install 'danl\[flower\]'$"):
             make(tmp_path / "made")
     assert not list(tmp_path.iterdir())
+
+
+def test_names_of_flower_name_their_extra(without, monkeypatch):
+    without("flwr")
+    assert danl.flower.Site
+    for name in ("GridEngine", "client_app"):
+        monkeypatch.delitem(vars(danl.flower), name, raising=False)  # where another test has used it
+        with pytest.raises(danl.InputError) as error:
+            getattr(danl.flower, name)
+        assert str(error.value) == f"danl.flower.{name}: needs flwr; install it with pip install 'danl[flower]'"
+    with pytest.raises(danl.InputError, match=r"engine='flower': needs flwr; .*'danl\[flower\]'"):
+        danl.engines.make_engine("flower")

@@ -16,7 +16,7 @@ Names are imported when they are first used, so that `import danl` stays quick; 
 import lazy_loader
 
 _ALIASES = {
-    "flower": "danl.federation",
+    "flower": "danl.engines.flower",
     "gallery": "danl.plots.gallery",
     "layout": "danl.objective.layout",
     "objectives": "danl.objective.losses",

@@ -1,6 +1,6 @@
 """The public names of danl and their places: for type checkers, and for lazy_loader, which imports each when used."""
 
-import danl.federation
+import danl.engines.flower
 import danl.objective.layout
 import danl.objective.losses
 import danl.plots.gallery
@@ -40,7 +40,7 @@ from .run.trace import Trace as Trace
 from .theory import Certificate as Certificate
 from .theory import certify as certify
 
-flower = danl.federation
+flower = danl.engines.flower
 gallery = danl.plots.gallery
 layout = danl.objective.layout
 objectives = danl.objective.losses

@@ -1,5 +1,8 @@
 """The app, the run configuration, the sites' files, and the command line's part of it; nothing is started here."""
 
+import os
+import subprocess
+import sys
 import tomllib
 
 import numpy as np
@@ -9,7 +12,6 @@ import danl
 from danl.engines.flower.site import Site
 from danl.engines.flower.sitefiles import write_sites
 from danl.errors import InputError
-from danl.federation.files import read_result, write_result
 from danl.federation.new import app_name, write_app
 from danl.federation.runconfig import DEFAULTS, KEYS, commented_toml, solve_arguments
 from danl.federation.up import Federation, free_port, running
@@ -100,15 +102,15 @@ def test_a_result_survives_its_folder(tmp_path):
     problem = danl.Problem(random_shards(), alpha=0.1)
     result = danl.solve(problem, w0="fedavg:rounds=2", max_rounds=5, engine="local:dropout=0.3,seed=2")
     assert result.failures
-    write_result(tmp_path, result)
-    read = read_result(tmp_path)
+    result.save(tmp_path)
+    read = danl.Result.load(tmp_path)
     assert read.summary() == result.summary()
     assert read.failures == result.failures
     assert np.array_equal(read.w0, result.w0)
     assert read.start.summary() == result.start.summary()
     (tmp_path / "model.npz").unlink()
     with pytest.raises(InputError, match="holds no result"):
-        read_result(tmp_path)
+        danl.Result.load(tmp_path)
 
 
 def test_a_fit_without_a_federation_says_how_to_start_one(capsys, tmp_path):
@@ -139,9 +141,6 @@ def test_a_fit_that_cannot_be_is_said_before_anything_runs(words, message, capsy
 @pytest.mark.engines
 def test_only_what_was_started_is_stopped(tmp_path):
     """Each process is a group of its own; another process of this user stays."""
-    import subprocess
-    import sys
-
     endless = [sys.executable, "-c", "import signal; signal.pause()"]
     other, mine = (subprocess.Popen(endless, start_new_session=True) for _ in range(2))
     try:
@@ -183,3 +182,12 @@ def test_columns_keep_their_names_in_the_sites_files_unless_they_are_numbers(tmp
         shard = danl.Shard.of(np.array([[1.0, 2.0], [2.0, 1.0]]), [0.0, 1.0], feature_names=names)
         (config,) = write_sites([shard], tmp_path / names[1], binary=True)
         assert Site.from_config(config).reference.read().feature_names == read
+
+
+@pytest.mark.parametrize("module", ["danl.engines.flower.site", "danl.federation.runconfig"])
+def test_flower_and_ray_report_to_nobody_whatever_is_imported_first(module):
+    names = ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED")
+    code = f"import os, {module}; print([os.environ[name] for name in {names}])"
+    clean = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True)
+    assert done.stdout == "['0', '0']\n"

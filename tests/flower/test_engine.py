@@ -116,14 +116,12 @@ def test_tasks_travel_as_wire_bytes_in_one_config_record(configs):
 
 
 def test_the_server_app_writes_what_it_solved(configs, problem, tmp_path):
-    from danl.federation.files import read_result
-
     grid = FakeGrid(app, configs)
     config = {"alpha": 1e-3, "policy": "coverage:psi=2", "init": "fedavg:rounds=2", "sites": 3, "rounds": 6}
     result = run(grid, config, tmp_path)
     local = danl.solve(problem, policy="coverage:psi=2", w0="fedavg:rounds=2", max_rounds=6)
     same_run(result, local, problem)
-    read = read_result(tmp_path)
+    read = danl.Result.load(tmp_path)
     assert json.loads((tmp_path / "result.json").read_text())["sites"] == ["site-0", "site-1", "site-2"]
     assert read.summary() == result.summary()
     assert np.array_equal(read.w, result.w)

@@ -57,7 +57,7 @@ def test_the_server_app_writes_the_names(tmp_path):
     assert np.abs(result.w - pooled(problem)).max() <= 1e-8
     with np.load(tmp_path / "out" / "model.npz", allow_pickle=False) as model:
         assert model["feature_names"].tolist() == list(NAMES)
-    assert danl.federation.read_result(str(tmp_path / "out")).feature_names == NAMES
+    assert danl.Result.load(str(tmp_path / "out")).feature_names == NAMES
 
 
 def test_other_columns_are_refused_by_the_names_of_the_sites(tmp_path):
@@ -187,7 +187,7 @@ def test_a_result_is_written_to_a_folder_given_as_text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     X, y = rows(40)
     result = danl.solve(danl.Problem([Shard.of(X, y)], alpha=1.0), w0="fedavg:rounds=2")
-    danl.federation.write_result("run", result)
-    assert danl.federation.read_result("run").summary() == result.summary()
+    result.save("run")
+    assert danl.Result.load("run").summary() == result.summary()
     with pytest.raises(InputError, match="nowhere: holds no result"):
-        danl.federation.read_result("nowhere")
+        danl.Result.load("nowhere")

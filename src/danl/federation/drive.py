@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from danl.errors import InputError
-from danl.federation.files import ERROR, RESULT, read_result
 from danl.federation.new import write_app
 from danl.federation.programs import Flwr
+from danl.federation.runconfig import ERROR
 from danl.run.history import History, Row
-from danl.run.result import Result
+from danl.run.result import RESULT, Result
 
 LOOK = 0.5
 """Seconds between two looks for the result."""
@@ -74,7 +74,7 @@ def run_app(
         flower.stop(run_id)
         raise
     _show_new_rows(out, n_seen, callback)
-    return read_result(out)
+    return Result.load(out)
 
 
 def _check_runs(flower: Flwr, run_id: str, out: Path) -> None:

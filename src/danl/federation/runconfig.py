@@ -15,7 +15,8 @@ from danl.objective.layout import BY_CLASS
 from danl.spec import unknown_name
 
 Value = str | int | float | bool
-
+ERROR = "error.txt"
+"""The file that stands in `out` in place of a result, and says what is wrong."""
 KEYS: dict[str, tuple[Value, str]] = {
     "method": ("danl", "danl, danl-masked, danl-paper, newton, gd, fedavg, ...; options as fedavg:steps=5"),
     "policy": ("full", "who trains what: full, coverage:psi=3, random:keep=0.5, ..."),

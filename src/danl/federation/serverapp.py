@@ -1,4 +1,8 @@
-"""The ServerApp: reads the run configuration, solves on the federation's sites, writes the result into a folder."""
+"""The ServerApp: reads the run configuration, solves on the federation's sites, writes the result into a folder.
+
+The files are those of `danl.Result.save`. history.csv is written anew after every exchange, so that a run can be
+watched; result.json comes last: when it is there, the run is over. Where the run cannot be made there is error.txt.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,10 @@ from flwr.serverapp import Grid, ServerApp
 
 from danl.engines.flower.engine import GridEngine
 from danl.errors import InputError
-from danl.federation.files import ERROR, write_result
-from danl.federation.runconfig import solve_arguments
+from danl.federation.runconfig import ERROR, solve_arguments
 from danl.objective.problem import RemoteProblem
 from danl.run.history import History, Row
-from danl.run.result import Result
+from danl.run.result import Result, files_of, write_files
 from danl.run.solver import solve
 
 app = ServerApp()
@@ -48,5 +51,5 @@ def run(grid: Any, config: Mapping[str, Any], folder: Path) -> Result:
         rows.to_csv(folder / "history.csv")
 
     result = solve(RemoteProblem(**problem), engine=engine, callback=watched, trace=True, **arguments)
-    write_result(folder, result, sites=engine.site_names)
+    write_files(folder, files_of(result, more={"sites": list(engine.site_names)}))
     return result
