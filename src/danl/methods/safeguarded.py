@@ -111,6 +111,7 @@ class Safeguarded:
         answers = answers.with_replies(replies, setup.weights)
         if _awaited(state, answers).any():  # ask those missing again, for the same model
             return _recorded(replace(state, trial=replace(state.trial, answers=answers)))
+        state = replace(state, trial=replace(state.trial, answers=None))
         return self._everyone_answered(state, answers, setup)
 
     def _with_members(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
@@ -135,7 +136,7 @@ class Safeguarded:
         if known is not None and not trial_accepted(state, known, losses, setup):
             return self._rejected(state, known, losses)
         if trial.question == "loss":  # where the step ends, curvature has changed: it was a long one
-            return _recorded(replace(state, trial=replace(trial, question="hessian", answers=None)))
+            return _recorded(replace(state, trial=replace(trial, question="hessian")))
         newton = state.base.fresh and trial.step is not None
         curvature = None if known is None else known.curvature
         if trial.question == "hessian":
@@ -265,12 +266,11 @@ class Safeguarded:
         progress, step, question = state.progress.after(
             step, state, known, self.options, setup.tol, exact=exact, newton=newton
         )
-        if question is None:  # or on to one more exact step
-            status, remark = verdict("converged", known.origin, base.w, step)
-            question, state = progress.probe, replace(state, status=status, remark=remark)
+        status, remark = (None, None) if question else verdict("converged", known.origin, base.w, step)
         if exact and known.origin is not None:
             known = replace(known, origin=known.origin.after(step.direction))
-        state = replace(state, trial=_trial(question, base, step), progress=progress, known=known)
+        trial = _trial(question or progress.probe, base, step) if status is None else state.trial
+        state = replace(state, trial=trial, progress=progress, known=known, status=status, remark=remark)
         return _recorded(state, exact_norm=norm, rejected=rejected)
 
 

@@ -35,9 +35,10 @@ class Curvature:
         """gradient^T (Pi^-1 - [Pi]_mu^-1) gradient: what the projection hides of the way to the optimum."""
         raise NotImplementedError
 
-    def times_by_region(self, vectors: Array, regions: Regions) -> Array:
-        """[Pi v_q]^q for the row v_q of every region: (Q, d) to (d,)."""
-        return np.asarray(self.times(vectors.T)[np.arange(len(regions.of_feature)), regions.of_feature])
+    def memory_correction(self, offsets: Array, shares: Array, regions: Regions) -> Array:
+        """[Pi sum_r share_qr offset_r]^q for every region q, (d,); offsets are (R, d), shares (Q, R)."""
+        products = self.times(np.ascontiguousarray(offsets.T))
+        return np.asarray(np.einsum("dr,dr->d", shares[regions.of_feature], products))
 
 
 @storable
@@ -89,11 +90,11 @@ class ProjectedHessian(Curvature):
     def times(self, vectors: Array) -> Array:
         return np.asarray(self.hessian @ vectors)
 
-    def times_by_region(self, vectors: Array, regions: Regions) -> Array:
-        product = np.empty(len(self.hessian))
-        for own, vector in zip(regions.groups, vectors, strict=True):  # d^2 work, not Q d^2
-            product[own] = self.hessian[own] @ vector
-        return product
+    def memory_correction(self, offsets: Array, shares: Array, regions: Regions) -> Array:
+        correction = np.empty(len(self.hessian))
+        for own, offset in zip(regions.groups, shares @ offsets, strict=True):  # d^2 work, not R d^2
+            correction[own] = self.hessian[own] @ offset
+        return correction
 
     def matrix(self) -> Array:
         """[Pi]_mu itself."""

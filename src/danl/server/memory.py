@@ -136,18 +136,13 @@ class Memory:
         counted = counted / counted.sum(axis=0)
         return np.asarray(np.einsum("id,id->d", counted[:, regions.of_feature], self.fragments))
 
-    def mean_offsets(self, weights: Array, w: Array) -> Array:
-        """W - v_q = sum_i weight_i (w - v_iq) for every region, (Q, d); exactly 0 where all fragments are of w."""
-        numbers = np.array(list(self.models))
-        shares = np.einsum("i,iqr->qr", weights, self.stamps[:, :, None] == numbers)  # (Q, R)
-        return np.asarray(shares @ (w - np.stack(list(self.models.values()))))
-
     def corrected(self, weights: Array, curvature: Curvature, w: Array, regions: Regions) -> Array:
         """The gradient at w that the fragments and the curvature between their models and w make up."""
-        gradient = self.mean_all(weights)
-        if all(model is w for model in self.models.values()):
+        gradient, models = self.mean_all(weights), list(self.models.values())
+        if all(model is w for model in models):
             return gradient  # every fragment is of w
-        return gradient + curvature.times_by_region(self.mean_offsets(weights, w), regions)
+        shares = np.einsum("i,iqr->qr", weights, self.stamps[:, :, None] == np.array(list(self.models)))  # (Q, R)
+        return gradient + curvature.memory_correction(w - np.stack(models), shares, regions)
 
     def predicted_changes(self, curvature: Curvature, w: Array, step: Array, regions: Regions) -> Array:
         """What every worker's corrected gradient at w says of a step: grad_i . step + (1/2) step^T Pi step, (N,)."""

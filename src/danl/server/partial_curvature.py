@@ -66,12 +66,6 @@ class BlockDiagonal(Curvature):
             product[own] = part.hessian @ vectors[own]
         return product
 
-    def times_by_region(self, vectors: Array, regions: Regions) -> Array:
-        product = np.empty(vectors.shape[1])
-        for part, own, vector in zip(self.parts, self.places, vectors, strict=True):
-            product[own] = part.hessian @ vector[own]
-        return product
-
     def hidden(self, gradient: Array, objective: float) -> float:
         cut = zip(self.parts, self.places, strict=True)
         return float(sum(part.hidden(gradient[own], objective) for part, own in cut))

@@ -82,27 +82,23 @@ class QuasiNewton(Curvature):
     def times(self, vectors: Array) -> Array:
         """B times vectors; of a whole Hessian Pi times vectors: pairs correct its steps alone."""
         product = self.initial.times(vectors)
-        if self._compact is None:
+        if not len(self.steps) or isinstance(self.initial, ProjectedHessian):
             return product
         wide, middle = self._compact
         return np.asarray(product - wide @ (middle @ (wide.T @ vectors)))
 
-    def times_by_region(self, vectors: Array, regions: Regions) -> Array:
-        product = self.initial.times_by_region(vectors, regions)
-        if self._compact is None:
-            return product
-        wide, middle = self._compact
-        return np.asarray(product - np.einsum("dk,dk->d", wide, (vectors @ wide @ middle)[regions.of_feature]))
+    def memory_correction(self, offsets: Array, shares: Array, regions: Regions) -> Array:
+        if isinstance(self.initial, ProjectedHessian):
+            return self.initial.memory_correction(offsets, shares, regions)
+        return super().memory_correction(offsets, shares, regions)
 
     def hidden(self, gradient: Array, objective: float) -> float:
         """What the initial curvature hides; where it hides nothing, neither does this."""
         return self.initial.hidden(gradient, objective)
 
     @cached_property
-    def _compact(self) -> tuple[Array, Array] | None:
-        """The matrices N and M; None where products are those of the initial curvature."""
-        if not len(self.steps) or isinstance(self.initial, ProjectedHessian):
-            return None
+    def _compact(self) -> tuple[Array, Array]:
+        """The matrices N and M."""
         initial = self.initial.times(self.steps.T)
         products = self.steps @ self.changes.T
         lower = np.tril(products, -1)
