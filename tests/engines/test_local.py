@@ -101,7 +101,7 @@ def test_labels_in_words(tmp_path):
         (lambda: danl.ShardReference(load=list).to_dict(), "a function cannot be written down"),
         (lambda: danl.RemoteProblem([3]), "must be references"),
         (lambda: danl.solve(danl.RemoteProblem([])), "no worker answered"),
-        (lambda: danl.RemoteProblem([]).n_workers, "have not told of their shards yet"),
+        (lambda: danl.RemoteProblem([]).n_workers, "have not reported their shards yet"),
     ],
 )
 def test_wrong_references(make, message):

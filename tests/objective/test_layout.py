@@ -66,23 +66,23 @@ def test_all_but_the_intercepts_are_penalised(layout):
 def test_a_region_has_the_coefficients_of_all_outputs_and_the_last_the_intercepts():
     layout = Layout(3, 2, intercept=True)
     regions = layout.regions([1, 2])
-    np.testing.assert_array_equal(regions.of_feature, [0, 1, 1, 1] * 2)
+    np.testing.assert_array_equal(regions.of_coefficient, [0, 1, 1, 1] * 2)
     assert list(regions.indices(0)) == [0, 4]
     assert list(regions.indices(1)) == [1, 2, 3, 5, 6, 7]
     groups = layout.regions([[1], [0, 2]])
-    np.testing.assert_array_equal(groups.of_feature, [1, 0, 1, 1] * 2)
+    np.testing.assert_array_equal(groups.of_coefficient, [1, 0, 1, 1] * 2)
 
 
 def test_without_intercept_and_with_one_output_regions_are_those_of_the_features():
     for spec in (1, 3, [2, 5], [[0, 2, 4, 6], [1, 3, 5]], "3"):
         ours, theirs = Layout(7).regions(spec), Regions.make(spec, 7)
-        np.testing.assert_array_equal(ours.of_feature, theirs.of_feature)
+        np.testing.assert_array_equal(ours.of_coefficient, theirs.of_coefficient)
         assert ours.labels == theirs.labels
 
 
 def test_a_region_of_every_class():
     regions = Layout(3, 2, intercept=True).regions("classes")
-    np.testing.assert_array_equal(regions.of_feature, [0] * 4 + [1] * 4)
+    np.testing.assert_array_equal(regions.of_coefficient, [0] * 4 + [1] * 4)
     assert regions.labels == ("class 0", "class 1")
     with pytest.raises(danl.InputError) as error:
         Layout(3, intercept=True).regions("classes")
@@ -98,7 +98,7 @@ def test_the_default_is_four_regions_or_one_a_feature(features, expected):
             layout = Layout(features, outputs, intercept)
             regions = layout.regions(None)
             assert regions.n_regions == expected
-            assert regions.n_features == layout.n_coefficients
+            assert regions.n_coefficients == layout.n_coefficients
             assert regions.sizes.sum() == layout.n_coefficients
 
 
@@ -106,7 +106,7 @@ def test_regions_by_prefix_keep_their_names():
     layout = Layout(3, 2, intercept=True)
     regions = layout.regions("prefix", ["ward_a", "ward_b", "age"])
     assert regions.labels == ("ward", "age")
-    np.testing.assert_array_equal(regions.of_feature, [0, 0, 1, 1] * 2)
+    np.testing.assert_array_equal(regions.of_coefficient, [0, 0, 1, 1] * 2)
 
 
 def test_regions_of_all_of_w_stay_as_they_are_and_those_of_the_features_are_carried_over():
@@ -114,7 +114,7 @@ def test_regions_of_all_of_w_stay_as_they_are_and_those_of_the_features_are_carr
     whole = Regions.make([5, 3], 8)
     assert layout.regions(whole) is whole
     of_features = Regions.make(3, 3)
-    np.testing.assert_array_equal(layout.regions(of_features).of_feature, [0, 1, 2, 2] * 2)
+    np.testing.assert_array_equal(layout.regions(of_features).of_coefficient, [0, 1, 2, 2] * 2)
     with pytest.raises(danl.InputError, match="must be regions of 3 features"):
         layout.regions(Regions.make(2, 5))
 
@@ -125,7 +125,7 @@ def test_every_number_is_in_one_region_and_every_output_is_cut_alike(layout, cou
     regions = layout.regions(count)
     assert regions.n_regions == count
     assert sorted(np.concatenate([regions.indices(q) for q in range(count)])) == list(range(layout.n_coefficients))
-    rows = regions.of_feature.reshape(layout.n_outputs, layout.columns)
+    rows = regions.of_coefficient.reshape(layout.n_outputs, layout.columns)
     assert (rows == rows[0]).all()
 
 

@@ -27,12 +27,12 @@ def covers(draw):
 def test_groups_are_kept(cover):
     groups, d = cover
     regions = Regions.make(groups, d)
-    assert (regions.n_features, regions.n_regions) == (d, len(groups))
+    assert (regions.n_coefficients, regions.n_regions) == (d, len(groups))
     assert regions.sizes.tolist() == [len(group) for group in groups]
     assert regions.labels == tuple(str(q) for q in range(len(groups)))
     for q, group in enumerate(groups):
         assert regions.indices(q).tolist() == sorted(group)
-        assert all(regions.of_feature[j] == q for j in group)
+        assert all(regions.of_coefficient[j] == q for j in group)
 
 
 @settings(deadline=None)
@@ -63,13 +63,13 @@ def test_a_number_cuts_as_array_split(d, data):
 
 @pytest.mark.parametrize("sizes", [[2, 1, 3], (2, 1, 3), np.array([2, 1, 3])])
 def test_sizes_are_contiguous(sizes):
-    assert Regions.make(sizes, 6).of_feature.tolist() == [0, 0, 1, 2, 2, 2]
+    assert Regions.make(sizes, 6).of_coefficient.tolist() == [0, 0, 1, 2, 2, 2]
 
 
 def test_a_matrix_is_groups():
     regions = Regions.make(np.array([[0, 3], [2, 1]]), 4)
-    assert regions.of_feature.tolist() == [0, 1, 1, 0]
-    assert Regions.make([range(2), [2]], 3).of_feature.tolist() == [0, 0, 1]
+    assert regions.of_coefficient.tolist() == [0, 1, 1, 0]
+    assert Regions.make([range(2), [2]], 3).of_coefficient.tolist() == [0, 0, 1]
 
 
 NAMES = ["work_private", "sex_f", "age", "work_public_state", "sex_m"]
@@ -78,23 +78,23 @@ NAMES = ["work_private", "sex_f", "age", "work_public_state", "sex_m"]
 def test_prefixes_in_order_of_appearance():
     for regions in (Regions.by_prefix(NAMES), Regions.make("prefix", 5, NAMES)):
         assert regions.labels == ("work", "sex", "age")
-        assert regions.of_feature.tolist() == [0, 1, 2, 0, 1]
+        assert regions.of_coefficient.tolist() == [0, 1, 2, 0, 1]
     dotted = Regions.make("prefix:separator=.", 3, ["a.b_c", "a.x", "b_c"])
     assert dotted.labels == ("a", "b_c")
-    assert Regions.by_prefix(["a->x", "b->y", "a->z"], "->").of_feature.tolist() == [0, 1, 0]
+    assert Regions.by_prefix(["a->x", "b->y", "a->z"], "->").of_coefficient.tolist() == [0, 1, 0]
 
 
 def test_regions_are_passed_through_and_travel():
     regions = Regions.make([[1, 2], [0]], 3)
     assert Regions.make(regions, 3) is regions
     travelled = pickle.loads(pickle.dumps(regions))
-    assert travelled.of_feature.tolist() == regions.of_feature.tolist()
+    assert travelled.of_coefficient.tolist() == regions.of_coefficient.tolist()
     assert repr(regions) == "Regions(sizes=[2, 1])"
 
 
 def test_regions_cannot_be_changed():
     regions = Regions.make(2, 4)
-    for array in (regions.of_feature, regions.sizes, regions.indices(1)):
+    for array in (regions.of_coefficient, regions.sizes, regions.indices(1)):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
 

@@ -48,7 +48,7 @@ def test_honest_parts_pass(kind, dtype, seed, loss, scale, alpha, intercept):
     w = scale / (30 if loss == "poisson" else 1) * np.random.default_rng(seed).normal(size=8)
     rules, task, reply = setting(kind, dtype, loss, w, alpha, intercept, seed)
     assert fault(rules, 0, task, reply) is None
-    longest = most_bytes(rules.regions.n_features, 3)
+    longest = most_bytes(rules.regions.n_coefficients, 3)
     assert fault(rules, 0, task, decode(encode(reply), most_bytes=longest)) is None
 
 

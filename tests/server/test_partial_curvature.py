@@ -175,7 +175,7 @@ def test_what_the_server_makes_of_the_sums(seed, d, rank, alpha):
 
     own = [regions.indices(q) for q in range(3)]
     numbers = np.concatenate([pack(whole[np.ix_(each, each)]) for each in own])
-    same = regions.of_feature[:, None] == regions.of_feature
+    same = regions.of_coefficient[:, None] == regions.of_coefficient
     assert_is(build(HessianForm("block"), numbers, regions, alpha, 0), np.where(same, whole, 0.0), rtol=1e-7)
 
     form = HessianForm("lowrank", rank)

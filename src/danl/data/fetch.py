@@ -96,7 +96,7 @@ def _first_candidate(folder: Path, entry: Registered) -> Path | None:
 
 
 def _difference(entry: Registered, path: Path) -> str | None:
-    """What tells the file from that of the data set: its digest, or its rows where there is no digest to compare."""
+    """How the file differs from that of the data set: in its digest, or in its rows where no digest is known."""
     received, rows = digest_and_rows(path)
     if entry.sha256 is not None and received != entry.sha256:
         return f"expected SHA-256 {entry.sha256} of its plain text, received {received}"

@@ -193,8 +193,8 @@ def read_by_line(name: str, text: bytes, *, n_features: int | None, zero_based: 
         fault = _fault(tokens, n_features, zero_based)
         if fault:
             line, where, end = shorten(_shown(raw).strip()), f", line {number}: ", f"; {FORM}; the file was not loaded"
-            told, shown = fault
-            raise InputError(f"{name}{where}{line!r}: {shown}{end}", place=f"{Path(name).name}{where}{told}{end}")
+            sent, shown = fault
+            raise InputError(f"{name}{where}{line!r}: {shown}{end}", place=f"{Path(name).name}{where}{sent}{end}")
         if tokens:
             labels.append(float(tokens[0]))
             counts.append(len(tokens) - 1)
@@ -222,8 +222,8 @@ def _fault(tokens: Sequence[bytes], n_features: int | None, zero_based: bool) ->
         if not _INDEX.fullmatch(index_text):
             return f"the index of {entry} is not a whole number", f"{shown} is not a whole number"
         if not is_number(value):
-            told = f"the value {shorten(_shown(value))!r} of index {_shown(index_text)} is not a number"
-            return f"the value of {entry} is not a number", told
+            shown = f"the value {shorten(_shown(value))!r} of index {_shown(index_text)} is not a number"
+            return f"the value of {entry} is not a number", shown
         if len(index_text) > _READABLE_DIGITS:
             return f"the index of {entry} has too many digits", f"{shown} has too many digits"
         index = int(index_text)

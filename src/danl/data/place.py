@@ -1,7 +1,7 @@
 """What of an error may leave a site: its place, never a value of a row.
 
 A reader's error knows its place (`InputError.place`): file, line and column. Of any other exception at a site only its
-type and where it was raised are told, since its text may show a row: an identifier that is not a number, for example.
+type and where it was raised are sent, since its text may show a row: an identifier that is not a number, for example.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ SEE_ROWS = (
     "danl.data.shard",
     "danl.objective.losses",
 )
-"""Modules whose errors may be about a value: what has no place there is told by its type alone."""
+"""Modules whose errors may be about a value: of what has no place there the type alone is sent."""
 
 
 def place_of(error: BaseException) -> str:
-    """What a site tells of an error."""
+    """What a site sends of an error."""
     frames = _frames(error.__traceback__)
     if isinstance(error, InputError):
         if error.place is not None:
@@ -35,9 +35,9 @@ def place_of(error: BaseException) -> str:
     return f"{type(error).__name__} at {module}:{line}; its text stays at the site"
 
 
-def unreadable(worker: int, told: str) -> str:
+def unreadable(worker: int, reported: str) -> str:
     """The error of a run whose worker cannot read its rows."""
-    return f"shards: worker {worker} cannot use its rows where it runs: {told}"
+    return f"shards: worker {worker} cannot use its rows where it runs: {reported}"
 
 
 def _frames(traceback: TracebackType | None) -> list[tuple[str, int]]:

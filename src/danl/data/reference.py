@@ -1,7 +1,7 @@
 """Shards by reference: where a worker's rows are, so that they are read where the worker runs and nowhere else.
 
 A reference is a file on the worker's machine or a function that gives the rows. The server holds references and never
-the rows; what it learns of a shard are its facts (`ShardFacts`): rows, their total weight, features and their names.
+the rows; what it learns of a shard is its `ShardInfo`: rows, their total weight, features and their names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from danl.data.table import are_counted, is_number, read_frame
 from danl.errors import InputError, bad_argument
 
 CODED = ({0.0, 1.0}, {-1.0, 1.0})
-"""Binary targets every site codes the same way without being told; the larger of the two is 1."""
+"""Binary targets every site codes the same way without `positive`; the larger of the two is 1."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class ShardReference:
             raise InputError(f"{self.path or source}: {error}", place=f"{source}: {place_of(error)}") from error
 
     def _checked(self, shard: Shard) -> Shard:
-        """Refuse names that look like a row: they are told to the server, and a file may have no header line.
+        """Refuse names that look like a row: they go to the server, and a file may have no header line.
 
         The names 0, 1, 2, ... are none: so tables without names are written.
         """

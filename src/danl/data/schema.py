@@ -1,6 +1,6 @@
 """What the sites of a run agree on before their rows are one table: the names of the columns, and their order.
 
-Every site tells what its columns are called. The order is that of the first site, and every other site brings its own
+Every site reports what its columns are called. The order is that of the first site, and every other site brings its own
 columns into it (`in_order`). A site whose columns are not the same ones is refused by name. Rows without names (LIBSVM,
 arrays) keep their places, and then no site may have names.
 """

@@ -92,8 +92,8 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class ShardFacts:
-    """What the server is told of a shard."""
+class ShardInfo:
+    """What the server knows of a shard."""
 
     rows: int
     total_weight: float
@@ -109,11 +109,11 @@ class ShardFacts:
     """What the site, or its file, is called."""
 
 
-def facts_of(shard: Shard, binary: bool) -> ShardFacts:
-    """What is told of a shard."""
+def info_of(shard: Shard, binary: bool) -> ShardInfo:
+    """What the server is to know of a shard."""
     stored = int(shard.X.nnz) if sparse.issparse(shard.X) else int(shard.X.size)
     ones = int(np.count_nonzero(shard.y == 1))
-    return ShardFacts(
+    return ShardInfo(
         rows=shard.n_rows,
         total_weight=shard.total_weight,
         n_features=int(shard.X.shape[1]),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from danl.data.shard import ShardFacts
-from danl.objective.problem import RemoteProblem, Terms
+from danl.data.shard import ShardInfo
+from danl.objective.problem import BaseProblem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange
@@ -21,14 +21,14 @@ class Engine(Protocol):
         """What it is called on the command line."""
         ...
 
-    def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
+    def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:
         """Have the workers of a problem given by reference read their shards, and tell what they found.
 
         Called once, before `open`, and only for such problems.
         """
         ...
 
-    def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
+    def open(self, problem: BaseProblem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
         """Start the workers; `policy` is theirs when masks are chosen where the data is.
 
         Called again with other arguments where a method makes the start: the shards stay.

@@ -17,9 +17,9 @@ import numpy as np
 from danl.checks import check_share
 from danl.data.place import place_of, unreadable
 from danl.data.schema import in_order
-from danl.data.shard import Shard, ShardFacts, facts_of
+from danl.data.shard import Shard, ShardInfo, info_of
 from danl.errors import InputError
-from danl.objective.problem import Problem, RemoteProblem, Terms
+from danl.objective.problem import BaseProblem, Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange, Failure, Reply
@@ -70,12 +70,12 @@ class Local:
         options = {"dropout": self._dropout, "away": self._away, "seed": self._seed}
         return f"Local({', '.join(f'{name}={value!r}' for name, value in options.items() if value)})"
 
-    def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
+    def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:
         """Read the shards in this process."""
         self._shards = [_at_site(index, reference.read) for index, reference in enumerate(problem.shards)]
-        return [facts_of(shard, problem.loss.binary) for shard in self._shards]
+        return [info_of(shard, problem.loss.binary) for shard in self._shards]
 
-    def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
+    def open(self, problem: BaseProblem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
         """Make a worker of every shard; dropouts are counted anew."""
         self._rng, self._drawn = np.random.default_rng(self._seed), 0
         if isinstance(problem, Problem):

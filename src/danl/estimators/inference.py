@@ -20,7 +20,7 @@ from scipy import linalg
 
 from danl.engines import Engine
 from danl.errors import InputError, warn
-from danl.objective.centring import from_moved_matrix, to_moved
+from danl.objective.centring import covariance_from_centred, to_centred
 from danl.objective.layout import Layout
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
@@ -47,7 +47,7 @@ class Inference:
     n_workers: int
     alpha: float
     mean_loss: float  # without the penalty
-    centre: Array | None = None  # what columns were moved by for the Hessian and the scores
+    centre: Array | None = None  # what was subtracted from the columns for the Hessian and the scores
 
     def covariance(self, layout: Layout, kind: str) -> tuple[Array, float]:
         """Of the numbers of w, laid out as they are, and phi; nan where the data says nothing about a coefficient."""
@@ -58,7 +58,7 @@ class Inference:
         else:
             assert self.scores is not None
             covariance = inverse @ self.scores @ inverse
-        covariance = from_moved_matrix(covariance, layout, self.centre)
+        covariance = covariance_from_centred(covariance, layout, self.centre)
         if self.centre is not None and layout.intercept:  # an intercept is made of coefficients, too
             rows = unknown.reshape(layout.n_outputs, layout.columns)
             rows[:, -1] |= (rows[:, : layout.n_features] & (self.centre != 0)).any(axis=1)
@@ -87,8 +87,8 @@ def observed(
     """Ask the workers for what is not known yet; return it all, and the rows of the exchanges it took."""
     layout = result.layout
     w = sum_to_zero(result.w, layout)
-    asked = problem.moved_by(result.centre)
-    at = to_moved(w, layout, result.centre)
+    asked = problem.centred_by(result.centre)
+    at = to_centred(w, layout, result.centre)
     answer = observed_information(asked, at, regions=regions, scores=scores, hessian=known is None, engine=engine)
     wanted = ({"hessian"} if known is None else set()) | ({"scores"} if scores else set())
     if not wanted <= set(answer.products):  # where there is no optimum the run is called diverged, and has them
@@ -124,7 +124,7 @@ def sum_to_zero(w: Array, layout: Layout) -> Array:
 
 
 def _inverse(hessian: Array, layout: Layout) -> tuple[Array, NDArray[np.bool_], int]:
-    """The inverse on all directions the data tells of, the coefficients it does not tell of, and the rank.
+    """The inverse on all directions the data determines, the coefficients it does not determine, and the rank.
 
     A shift of all classes alike is not estimated: the inverse has nothing in it.
     """

@@ -124,7 +124,7 @@ class NewtonZero:
 
     def curvature_numbers(self, regions: Regions) -> int:
         """Of a whole Hessian."""
-        return regions.n_features**2
+        return regions.n_coefficients**2
 
     def begin(self, setup: Setup) -> DescentState:
         return DescentState(setup.w0)
@@ -165,7 +165,7 @@ class NewtonUndamped:
 
     def curvature_numbers(self, regions: Regions) -> int:
         """Of a whole Hessian."""
-        return regions.n_features**2
+        return regions.n_coefficients**2
 
     def begin(self, setup: Setup) -> DescentState:
         return DescentState(setup.w0)

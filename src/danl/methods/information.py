@@ -70,7 +70,7 @@ class Information:
 
     def curvature_numbers(self, regions: Regions) -> int:
         """Of a whole Hessian."""
-        return regions.n_features**2
+        return regions.n_coefficients**2
 
     def begin(self, setup: Setup) -> InformationState:
         everyone = np.ones(setup.n_workers, dtype=bool)

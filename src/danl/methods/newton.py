@@ -73,7 +73,7 @@ class Newton:
 
     def curvature_numbers(self, regions: Regions) -> int:
         """Of a whole Hessian."""
-        return regions.n_features**2
+        return regions.n_coefficients**2
 
     def begin(self, setup: Setup) -> NewtonState:
         return NewtonState(setup.w0)

@@ -1,12 +1,12 @@
 r"""Columns whose mean is large beside their spread, and the same model with and without these means.
 
-With an intercept b that has no penalty, columns may be moved by any c without changing the problem:
+With an intercept b that has no penalty, any c may be subtracted from the columns without changing the problem:
 
     a . v + b  =  (a - c) . v + (b + c . v)
 
 The coefficients v are the same; only the intercept is another. What changes is the arithmetic: with a mean of 1e7 and
 a spread of 1 the Hessian of the columns as they are has lost the spread to rounding, that of a - c has not. So the
-workers are asked for the means (`danl.protocol.messages.MomentsTask`), columns that need it are moved where the rows
+workers are asked for the means (`danl.protocol.messages.MomentsTask`), columns that need it are centred where the rows
 are, and the model is given back for the columns as they were.
 """
 
@@ -21,21 +21,21 @@ from danl.objective.layout import Layout
 from danl.objective.losses import Array
 
 LARGE = 100.0
-"""A mean of more than so many standard deviations is moved to zero: it would cost four digits of the Hessian."""
+"""A mean of more than so many standard deviations is subtracted: it would cost four digits of the Hessian."""
 
 ROUNDING = 1e3 * float(np.finfo(float).eps)
 """A spread of less than this share of the mean is rounding: such a column is a constant, and stays where it is."""
 
 
 def centre_of(means: Array, variances: Array) -> Array | None:
-    """Where columns with these means and variances are to be moved from; None where none is."""
+    """What to subtract from columns with these means and variances; None where nothing is."""
     spread = np.sqrt(np.maximum(variances, 0.0))
     large = (np.abs(means) > LARGE * spread) & (spread > ROUNDING * np.abs(means))
     centre = np.where(large, means, 0.0)
     return centre if np.isfinite(centre).all() and centre.any() else None
 
 
-def moved(X: Any, centre: Array) -> Any:
+def centred(X: Any, centre: Array) -> Any:
     """X - centre. Sparse columns whose mean is large are nearly full: they are, then."""
     if not sparse.issparse(X):
         return X - centre
@@ -46,18 +46,18 @@ def moved(X: Any, centre: Array) -> Any:
     return type(X)(sparse.csr_array(X) - means)
 
 
-def to_moved(w: Array, layout: Layout, centre: Array | None) -> Array:
-    """The model for moved columns."""
+def to_centred(w: Array, layout: Layout, centre: Array | None) -> Array:
+    """The model for centred columns."""
     return w if centre is None else _with_intercepts(w, layout, centre, 1.0)
 
 
-def from_moved(w: Array, layout: Layout, centre: Array | None) -> Array:
+def from_centred(w: Array, layout: Layout, centre: Array | None) -> Array:
     """The model for the columns as they were."""
     return w if centre is None else _with_intercepts(w, layout, centre, -1.0)
 
 
-def from_moved_matrix(matrix: Array, layout: Layout, centre: Array | None) -> Array:
-    """A covariance of the model for moved columns, for the columns as they were."""
+def covariance_from_centred(matrix: Array, layout: Layout, centre: Array | None) -> Array:
+    """A covariance of the model for centred columns, for the columns as they were."""
     if centre is None:
         return matrix
     one = np.eye(layout.columns)

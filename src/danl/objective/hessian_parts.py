@@ -97,10 +97,10 @@ class _Packing:
 
     @classmethod
     def of(cls, regions: Regions) -> _Packing:
-        sizes, inside = regions.sizes, np.empty(len(regions.of_feature), dtype=np.int64)
+        sizes, inside = regions.sizes, np.empty(len(regions.of_coefficient), dtype=np.int64)
         for q in range(regions.n_regions):
             inside[regions.indices(q)] = np.arange(sizes[q])
-        return cls(regions.of_feature, inside, sizes, np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)]))
+        return cls(regions.of_coefficient, inside, sizes, np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)]))
 
     def places(self, row: IntArray, column: IntArray) -> IntArray:
         """The place of entries (row, column), row <= column, both in one region."""
@@ -120,7 +120,7 @@ def _cut_by_region(objective: LocalObjective, regions: Regions) -> tuple[list[An
         row, column = np.append(row, every), np.append(column, np.full(every.size, layout.n_features))
         value = np.append(value, np.ones(every.size))
     columns = [k * layout.columns + column.astype(np.int64) for k in range(layout.n_outputs)]
-    pieces = [row.astype(np.int64) * regions.n_regions + regions.of_feature[own] for own in columns]
+    pieces = [row.astype(np.int64) * regions.n_regions + regions.of_coefficient[own] for own in columns]
     present, number = np.unique(np.concatenate(pieces), return_inverse=True)
     shape = (present.size, layout.n_coefficients)
     cut = np.split(number, layout.n_outputs)

@@ -74,7 +74,7 @@ class Layout:
         intercepts go to the last one; "classes" makes one region of every output; Regions of all of w stay as they
         are. None: 4 regions of features, or one per feature if there are fewer.
         """
-        if isinstance(spec, Regions) and spec.n_features == self.n_coefficients:
+        if isinstance(spec, Regions) and spec.n_coefficients == self.n_coefficients:
             return spec
         if isinstance(spec, str) and spec == BY_CLASS:
             if self.n_outputs == 1:
@@ -85,7 +85,7 @@ class Layout:
         of_features = Regions.make(cut, self.n_features, feature_names)
         if self.n_coefficients == self.n_features:
             return of_features
-        one = of_features.of_feature
+        one = of_features.of_coefficient
         if self.intercept:
             one = np.append(one, of_features.n_regions - 1)
         return Regions(np.tile(one, self.n_outputs), of_features.labels)

@@ -25,18 +25,18 @@ from danl.checks import check_number
 from danl.data.place import place_of
 from danl.data.reference import ShardReference
 from danl.data.schema import LISTED, Names, agreed, in_order, labelled, names_of
-from danl.data.shard import Shard, ShardFacts, facts_of
+from danl.data.shard import Shard, ShardInfo, info_of
 from danl.errors import InputError, bad_argument
 from danl.objective.batched import Batch
-from danl.objective.centring import moved
+from danl.objective.centring import centred
 from danl.objective.layout import Layout
 from danl.objective.local import LocalObjective
 from danl.objective.losses import Array, Loss, make_loss, outputs_of
 from danl.wording import listed
 
 
-class Terms:
-    """What is known of a problem without its rows: loss, penalty, weighting, and the facts of each shard."""
+class BaseProblem:
+    """What is known of a problem without its rows: loss, penalty, weighting, and the size of each shard."""
 
     loss: Loss
     l2: float | None
@@ -44,24 +44,24 @@ class Terms:
     weighting: str
     intercept: bool
     centre: Array | None = None
-    """What columns are moved by, where the rows are (`danl.objective.centring`); the model is then for moved ones."""
+    """What is subtracted from the columns, where the rows are (`danl.objective.centring`); the model is for these."""
     feature_names: Names | None
     """What the features are called, in the order of w; None where they have no names."""
 
     @property
-    def facts(self) -> tuple[ShardFacts, ...]:
+    def shard_info(self) -> tuple[ShardInfo, ...]:
         """What a server knows of the shards."""
         raise NotImplementedError
 
     @property
     def n_workers(self) -> int:
         """N."""
-        return len(self.facts)
+        return len(self.shard_info)
 
     @property
     def n_features(self) -> int:
         """The columns of X."""
-        return self.facts[0].n_features
+        return self.shard_info[0].n_features
 
     @cached_property
     def layout(self) -> Layout:
@@ -76,12 +76,12 @@ class Terms:
     @cached_property
     def rows(self) -> Array:
         """m_i: rows of each worker."""
-        return np.array([facts.rows for facts in self.facts])
+        return np.array([info.rows for info in self.shard_info])
 
     @cached_property
     def total_weights(self) -> Array:
         """W_i: total row weight of each worker (its number of rows when no weights were given)."""
-        return np.array([facts.total_weight for facts in self.facts], dtype=float)
+        return np.array([info.total_weight for info in self.shard_info], dtype=float)
 
     @cached_property
     def weights(self) -> Array:
@@ -93,14 +93,14 @@ class Terms:
     @cached_property
     def penalties(self) -> Array:
         """penalty_i: the coefficient of |w|^2 / 2 in F_i."""
-        return np.array([self.penalty(facts) for facts in self.facts])
+        return np.array([self.penalty(info) for info in self.shard_info])
 
-    def penalty(self, facts: ShardFacts) -> float:
-        """The penalty of a worker with these facts: alpha, or l2 / W_i."""
+    def penalty(self, info: ShardInfo) -> float:
+        """The penalty of a worker with such a shard: alpha, or l2 / W_i."""
         if self.alpha is not None:
             return float(self.alpha)
         assert self.l2 is not None
-        return float(self.l2) / facts.total_weight
+        return float(self.l2) / info.total_weight
 
     @property
     def strong_convexity(self) -> float:
@@ -127,18 +127,18 @@ class Terms:
             self.loss.check_targets(shard.y)
         except InputError as error:
             raise InputError(f"{shard.name}: {error}", place=f"{shard.name}: {place_of(error)}") from error
-        return self._local(shard, self.penalty(facts_of(shard, self.loss.binary)))
+        return self._local(shard, self.penalty(info_of(shard, self.loss.binary)))
 
     def _local(self, shard: Shard, penalty: float) -> LocalObjective:
-        X = shard.X if self.centre is None else moved(shard.X, self.centre)
+        X = shard.X if self.centre is None else centred(shard.X, self.centre)
         return LocalObjective(X, shard.y, shard.weights, self.loss, penalty, self.intercept)
 
-    def moved_by(self, centre: Array | None) -> Self:
-        """The same problem with columns moved."""
+    def centred_by(self, centre: Array | None) -> Self:
+        """The same problem with the centre subtracted from the columns."""
         if centre is None:
             return self
         if not self.intercept:
-            raise InputError("centre: columns can be moved only where there is an intercept to make up for it")
+            raise InputError("centre: columns can be centred only where there is an intercept to make up for it")
         made = copy.copy(self)
         for made_of_rows in ("locals", "batch"):
             made.__dict__.pop(made_of_rows, None)
@@ -146,7 +146,7 @@ class Terms:
         return made
 
     def without_rows(self) -> RemoteProblem:
-        """The same terms, and neither shards nor what is known of them: what a worker is told."""
+        """The same problem, and neither shards nor what is known of them: what a worker is sent."""
         terms = RemoteProblem(
             loss=self.loss,
             l2=self.l2,
@@ -168,7 +168,7 @@ class Terms:
         return f"loss={self.loss.name!r}, {penalty}, weighting={self.weighting!r}{intercept}"
 
 
-class Problem(Terms):
+class Problem(BaseProblem):
     """What is minimised: f(w) = sum_i weight_i F_i(w) over the workers' shards.
 
     Parameters
@@ -223,9 +223,9 @@ class Problem(Terms):
             )
 
     @cached_property
-    def facts(self) -> tuple[ShardFacts, ...]:
+    def shard_info(self) -> tuple[ShardInfo, ...]:
         """What a server knows of the shards."""
-        return tuple(facts_of(shard, self.loss.binary) for shard in self.shards)
+        return tuple(info_of(shard, self.loss.binary) for shard in self.shards)
 
     @cached_property
     def locals(self) -> tuple[LocalObjective, ...]:
@@ -256,8 +256,8 @@ class Problem(Terms):
         )
 
 
-class RemoteProblem(Terms):
-    """A problem whose rows stay where they are: the workers read them, the server knows only their facts.
+class RemoteProblem(BaseProblem):
+    """A problem whose rows stay where they are: the workers read them, the server knows how many they are.
 
     Parameters
     ----------
@@ -291,41 +291,41 @@ class RemoteProblem(Terms):
         self.loss = make_loss(loss)
         self.l2, self.alpha, self.weighting = check_terms(l2, alpha, weighting)
         self.intercept = bool(intercept)
-        self._facts: tuple[ShardFacts, ...] | None = None
+        self._shard_info: tuple[ShardInfo, ...] | None = None
 
     @property
-    def facts(self) -> tuple[ShardFacts, ...]:
-        """What the workers told; known once an engine has connected to them."""
-        if self._facts is None:
-            raise InputError("problem: its workers have not told of their shards yet; danl.solve asks them first")
-        return self._facts
+    def shard_info(self) -> tuple[ShardInfo, ...]:
+        """What the workers reported; known once an engine has connected to them."""
+        if self._shard_info is None:
+            raise InputError("problem: its workers have not reported their shards yet; danl.solve asks them first")
+        return self._shard_info
 
-    def described(self, facts: Sequence[ShardFacts]) -> RemoteProblem:
-        """The problem with what its workers told."""
-        if not facts:
+    def described(self, info: Sequence[ShardInfo]) -> RemoteProblem:
+        """The problem with what its workers reported."""
+        if not info:
             raise InputError("shards: no worker answered; start the workers first, and check their logs")
-        columns = [(each.feature_names, each.target_name) for each in facts]
-        labels = labelled([each.site for each in facts])
+        columns = [(each.feature_names, each.target_name) for each in info]
+        labels = labelled([each.site for each in info])
         names = agreed(columns, labels, self.feature_names)
         widths: dict[int, str] = {}
-        for each, label in zip(facts, labels, strict=True):
+        for each, label in zip(info, labels, strict=True):
             widths.setdefault(each.n_features, f"{each.n_features} at {label}")
         if len(widths) > 1:
             raise InputError(
                 f"shards: all must have the same number of features, found {listed(widths.values(), LISTED)}; "
                 "pass n_features when reading the files (it is never guessed per shard)"
             )
-        if self.loss.binary and len(facts) == 1 and facts[0].fewest_of_a_class == 0:
+        if self.loss.binary and len(info) == 1 and info[0].fewest_of_a_class == 0:
             raise InputError(f"y: all targets are equal, and loss {self.loss.name!r} needs both classes")
         known = self.without_rows()
-        known.shards, known._facts, known.feature_names = self.shards, tuple(facts), names
+        known.shards, known._shard_info, known.feature_names = self.shards, tuple(info), names
         return known
 
     def _asked_names(self) -> Names | None:
         return self.feature_names
 
     def __repr__(self) -> str:
-        return f"RemoteProblem({len(self._facts or self.shards)} workers, {self._written()})"
+        return f"RemoteProblem({len(self._shard_info or self.shards)} workers, {self._written()})"
 
 
 def check_terms(l2: float | None, alpha: float | None, weighting: str) -> tuple[float | None, float | None, str]:

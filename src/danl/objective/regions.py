@@ -33,14 +33,14 @@ RegionsSpec: TypeAlias = "int | str | Sequence[int] | Sequence[Sequence[int]] | 
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """A disjoint cover of ``range(n_features)`` by ``n_regions`` regions, none of them empty.
+    """A disjoint cover of ``range(n_coefficients)`` by ``n_regions`` regions, none of them empty.
 
     Build one with `Regions.make` or `Regions.by_prefix`; they check what this constructor takes for
     granted.
 
     Parameters
     ----------
-    of_feature : int array, shape (d,)
+    of_coefficient : int array, shape (d,)
         The region of each coordinate; every number of ``range(Q)`` occurs.
     labels : tuple of str, length Q
         What to call the regions in tables and figures.
@@ -51,7 +51,7 @@ class Regions:
     tau of Q booleans ``w * regions.expand(tau)`` is the paper's w ⊙ tau.
     """
 
-    of_feature: IntArray
+    of_coefficient: IntArray
     labels: tuple[str, ...]
 
     @classmethod
@@ -71,7 +71,7 @@ class Regions:
             Needed for ``"prefix"`` only.
         """
         if isinstance(spec, Regions):
-            if spec.n_features != d:
+            if spec.n_coefficients != d:
                 raise bad_argument(
                     "regions",
                     spec,
@@ -101,13 +101,13 @@ class Regions:
         if len(feature_names) == 0:
             raise bad_argument("feature_names", [], "at least one name", "pass one name per feature")
         numbers: dict[str, int] = {}
-        of_feature = [numbers.setdefault(str(name).split(separator, 1)[0], len(numbers)) for name in feature_names]
-        return cls(_frozen(of_feature), tuple(numbers))
+        of_coefficient = [numbers.setdefault(str(name).split(separator, 1)[0], len(numbers)) for name in feature_names]
+        return cls(_frozen(of_coefficient), tuple(numbers))
 
     @cached_property
-    def n_features(self) -> int:
+    def n_coefficients(self) -> int:
         """The number of coordinates, d."""
-        return len(self.of_feature)
+        return len(self.of_coefficient)
 
     @cached_property
     def n_regions(self) -> int:
@@ -117,12 +117,12 @@ class Regions:
     @cached_property
     def sizes(self) -> IntArray:
         """The number of coordinates of each region, shape (Q,)."""
-        return _frozen(np.bincount(self.of_feature, minlength=self.n_regions))
+        return _frozen(np.bincount(self.of_coefficient, minlength=self.n_regions))
 
     @cached_property
     def groups(self) -> tuple[IntArray, ...]:
         """The coordinates of every region, in increasing order."""
-        by_region = np.argsort(self.of_feature, kind="stable")
+        by_region = np.argsort(self.of_coefficient, kind="stable")
         return tuple(_frozen(group) for group in np.split(by_region, np.cumsum(self.sizes)[:-1]))
 
     def indices(self, q: int) -> IntArray:
@@ -136,7 +136,7 @@ class Regions:
         mask = np.asarray(mask, dtype=bool)
         if mask.ndim not in (1, 2) or mask.shape[-1] != self.n_regions:
             raise bad_argument("mask.shape", mask.shape, f"({self.n_regions},) or (N, {self.n_regions})")
-        return mask[..., self.of_feature]
+        return mask[..., self.of_coefficient]
 
     def coordinates(self, mask: BoolArray) -> IntArray:
         """The coordinates a mask of shape (Q,) keeps, in increasing order."""
@@ -212,21 +212,21 @@ class Regions:
                 "a number, sizes or index groups",
                 "try a number such as 4",
             )
-        of_feature = np.full(d, -1, dtype=np.int64)
+        of_coefficient = np.full(d, -1, dtype=np.int64)
         for q, group in enumerate(groups):
             for position, coordinate in enumerate(_coordinates_of(group, q)):
                 where = f"regions[{q}][{position}]"
                 if not 0 <= coordinate < d:
                     raise bad_argument(where, coordinate, f"between 0 and {d - 1}, as there are {d} features")
-                if of_feature[coordinate] != -1:
+                if of_coefficient[coordinate] != -1:
                     raise bad_argument(
                         where,
                         coordinate,
-                        f"in one region only, and regions[{of_feature[coordinate]}] has it already",
+                        f"in one region only, and regions[{of_coefficient[coordinate]}] has it already",
                         "remove it from one of them",
                     )
-                of_feature[coordinate] = q
-        missing = np.flatnonzero(of_feature == -1)
+                of_coefficient[coordinate] = q
+        missing = np.flatnonzero(of_coefficient == -1)
         if len(missing):
             raise bad_argument(
                 "regions",
@@ -234,7 +234,7 @@ class Regions:
                 f"groups that hold every coordinate from 0 to {d - 1}, and none of them holds {missing[0]}",
                 f"add {missing[0]} to one of them",
             )
-        return cls(_frozen(of_feature), _numbered(len(groups)))
+        return cls(_frozen(of_coefficient), _numbered(len(groups)))
 
 
 class _Short:

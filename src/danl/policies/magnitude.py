@@ -53,7 +53,7 @@ class Magnitude(WorkerPolicy):
         n_regions = regions.n_regions
         count = self._count(n_regions)
         with np.errstate(over="ignore"):  # a run that diverges still needs a mask
-            squared_norms = np.bincount(regions.of_feature, weights=w * w, minlength=n_regions)
+            squared_norms = np.bincount(regions.of_coefficient, weights=w * w, minlength=n_regions)
         squared_norms[np.isnan(squared_norms)] = np.inf
         last = np.sort(squared_norms)[-count]
         mask: BoolArray = squared_norms > last

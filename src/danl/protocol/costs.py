@@ -48,7 +48,7 @@ def seconds_each(
     down = dict(zip(exchange.workers.tolist(), bytes_down(exchange).tolist(), strict=True))
     shares = np.ones(len(replies.workers))
     if replies.masks is not None:
-        shares = replies.masks @ regions.sizes / regions.n_features
+        shares = replies.masks @ regions.sizes / regions.n_coefficients
     sent = bytes_up(exchange, replies, regions)
     for worker, share, up in zip(replies.workers.tolist(), shares.tolist(), sent.tolist(), strict=True):
         work = work_rows(tasks[worker], share, int(rows[worker]), float(entries_per_row[worker]), regions)
@@ -70,7 +70,7 @@ def work_rows(task: Task, share: float, rows: int, entries_per_row: float, regio
         case HessianTask(batch_size=size, hessian_batch=hessian_size):
             return sampled(size) + sampled(hessian_size) * entries_per_row / 2
         case CurvatureTask(kind=kind, batch_size=size, hessian_batch=hessian_size):
-            numbers, d = HessianForm.of(task).numbers(regions), regions.n_features
+            numbers, d = HessianForm.of(task).numbers(regions), regions.n_coefficients
             outer = numbers / packed_size(d) * entries_per_row / 2
             columns = numbers / d - 1  # beside the diagonal
             return sampled(size) + sampled(hessian_size) * (outer if kind in ("full", "block") else columns + 0.5)
@@ -91,5 +91,5 @@ def pruning_error(exchange: Exchange, replies: Replies, trained: Mask, regions: 
     task = exchange.task
     if not isinstance(task, GradientTask) or task.submodel != "pruned":
         return 0.0
-    pruned = ~trained[replies.senders][:, regions.of_feature]
+    pruned = ~trained[replies.senders][:, regions.of_coefficient]
     return max((float(np.sum(np.square(task.w[own]))) for own in pruned), default=0.0)

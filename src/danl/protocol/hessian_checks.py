@@ -78,7 +78,7 @@ def numbers_fault(
     blown_up: bool,
 ) -> str | None:
     """What is wrong with the numbers of a part."""
-    form, d = HessianForm.of(task), regions.n_features
+    form, d = HessianForm.of(task), regions.n_coefficients
     if not np.isfinite(numbers).all():
         return None if excused else "its curvature is not finite"
     if blown_up:

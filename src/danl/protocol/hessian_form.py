@@ -61,7 +61,7 @@ class HessianForm:
 
     def numbers(self, regions: Regions) -> int:
         """How many numbers a worker sends."""
-        d = regions.n_features
+        d = regions.n_coefficients
         match self.kind:
             case "full":
                 return packed_size(d)
@@ -74,7 +74,7 @@ class HessianForm:
 
     def held(self, regions: Regions) -> int:
         """Numbers of the matrix the server makes of them."""
-        d = regions.n_features
+        d = regions.n_coefficients
         match self.kind:
             case "full":
                 return d * d

@@ -174,7 +174,7 @@ def task_bytes(task: Task) -> int:
 
 def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray:
     """Bytes of every reply, (n,)."""
-    n, d = len(replies.workers), len(regions.of_feature)
+    n, d = len(replies.workers), len(regions.of_coefficient)
     match exchange.task:
         case GradientTask():
             if replies.masks is None:
@@ -261,7 +261,7 @@ class ReplyRules:
         excused = set(replies.workers[overflowed].tolist())
         rows = np.searchsorted(replies.workers, replies.senders)
         for worker, row, gradient in zip(replies.senders.tolist(), rows, self._of(replies.gradients), strict=False):
-            counted = True if replies.masks is None else replies.masks[row][self.regions.of_feature]
+            counted = True if replies.masks is None else replies.masks[row][self.regions.of_coefficient]
             if worker not in excused and not np.isfinite(np.where(counted, gradient, 0.0)).all():
                 blame(worker, "its gradient is not finite")
         for name, values in replies.values.items():
@@ -339,7 +339,7 @@ def _clipped(replies: Replies, clip: float, regions: Regions) -> Replies:
         return replies
     counted = np.ones(replies.gradients.shape, dtype=bool)
     if replies.masks is not None:
-        counted = replies.masks[np.searchsorted(replies.workers, replies.senders)][:, regions.of_feature]
+        counted = replies.masks[np.searchsorted(replies.workers, replies.senders)][:, regions.of_coefficient]
     numbers = counted.sum(axis=1)
     squares = np.square(np.where(counted, replies.gradients, 0.0)).sum(axis=1)
     sizes = np.sqrt(squares / np.maximum(numbers, 1))

@@ -122,7 +122,7 @@ class ReplyForm:
     def _gradients(self, rows: Replies, received: Mapping[int, Any], masked: bool) -> Replies:
         sent = {worker: reply for worker, reply in received.items() if isinstance(reply, GradientReply)}
         senders = np.array(list(sent), dtype=np.int64)
-        gradients = np.zeros((len(sent), self.regions.n_features))
+        gradients = np.zeros((len(sent), self.regions.n_coefficients))
         masks = np.zeros((len(received), self.regions.n_regions), dtype=bool)
         for row, reply in enumerate(sent.values()):
             gradients[row, slice(None) if reply.mask is None else self.regions.coordinates(reply.mask)] = reply.fragment
@@ -145,7 +145,7 @@ class ReplyForm:
             return f"its {type(reply).__name__} cannot be read ({type(error).__name__})"
 
     def _fault(self, task: Task, reply: Any) -> str | None:
-        d, layout, fault = self.regions.n_features, self.layout, None
+        d, layout, fault = self.regions.n_coefficients, self.layout, None
         vectors: dict[str, tuple[object, int]] = {}
         match reply:
             case GradientReply(mask=mask, fragment=fragment):

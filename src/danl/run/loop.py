@@ -22,7 +22,7 @@ from danl.errors import warn
 from danl.methods import Status, Turn
 from danl.methods.acceptance import relative_decrement, size_of
 from danl.methods.ending import FLAT, Remark
-from danl.objective.centring import from_moved
+from danl.objective.centring import from_centred
 from danl.objective.problem import Problem
 from danl.objective.regions import IntArray
 from danl.protocol.costs import pruning_error, seconds_each
@@ -123,7 +123,7 @@ class Loop:
 
     def as_given(self, w: Array) -> Array:
         """A model of this run for the columns as they were given."""
-        return from_moved(w, self.run.problem.layout, self.state.centre if self.run.may_centre else None)
+        return from_centred(w, self.run.problem.layout, self.state.centre if self.run.may_centre else None)
 
     @property
     def is_over(self) -> bool:

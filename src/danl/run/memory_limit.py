@@ -14,7 +14,7 @@ def refuse_if_too_large(method: Any, regions: Regions) -> None:
 
     A method says how many numbers it holds (`curvature_numbers`); one that does not has nothing to be refused.
     """
-    d, memory = regions.n_features, total_memory()
+    d, memory = regions.n_coefficients, total_memory()
     numbers = getattr(method, "curvature_numbers", None)
     needed = 0 if numbers is None else 8 * numbers(regions)
     if memory is not None and needed > memory / 2:

@@ -11,7 +11,7 @@ import numpy as np
 
 from danl.engines import Engine
 from danl.methods import AnyMethod, Setup
-from danl.objective.centring import centre_of, to_moved
+from danl.objective.centring import centre_of, to_centred
 from danl.objective.losses import null_margins
 from danl.objective.problem import Problem, RemoteProblem
 from danl.policies import Profile
@@ -46,9 +46,9 @@ def centred(run: PreparedRun, centre: Array | None) -> PreparedRun:
         return run
     layout, reference = run.problem.layout, run.reference
     if reference is not None:
-        reference = replace(reference, w=to_moved(reference.w, layout, centre))
-    setup = replace(run.setup, w0=to_moved(run.setup.w0, layout, centre))
-    return replace(run, problem=run.problem.moved_by(centre), setup=setup, reference=reference)
+        reference = replace(reference, w=to_centred(reference.w, layout, centre))
+    setup = replace(run.setup, w0=to_centred(run.setup.w0, layout, centre))
+    return replace(run, problem=run.problem.centred_by(centre), setup=setup, reference=reference)
 
 
 def after_moments(run: PreparedRun, replies: Replies) -> PreparedRun:

@@ -60,7 +60,7 @@ def fingerprint(run: PreparedRun, w0: object) -> str:
     parts: dict[str, Any] = {
         "method": run.method,
         "policy": setup.policy,
-        "regions": setup.regions.of_feature,
+        "regions": setup.regions.of_coefficient,
         "loss": problem.loss.name,
         "penalties": problem.penalties,
         "weights": problem.weights,

@@ -16,7 +16,7 @@ from danl.engines import Engine, make_engine
 from danl.errors import InputError, bad_argument, warn
 from danl.methods import AnyMethod, Setup, make_method
 from danl.methods.information import Information
-from danl.objective.centring import from_moved, to_moved
+from danl.objective.centring import from_centred, to_centred
 from danl.objective.losses import outputs_of
 from danl.objective.problem import Problem, RemoteProblem
 from danl.objective.regions import Regions
@@ -128,7 +128,7 @@ def solve(
         if resumed is not None:
             for reason in resumed.passed_over:
                 warn(f"checkpoint passed over, {reason}")
-            begin = from_moved(resumed.state.w0, problem.layout, resumed.state.centre if may_centre else None)
+            begin = from_centred(resumed.state.w0, problem.layout, resumed.state.centre if may_centre else None)
         elif begin is not None and not isinstance(begin, np.ndarray):
             start = _start(run, begin, made_engine)
             if start.status not in ("max_rounds", "converged"):
@@ -144,7 +144,7 @@ def solve(
         if kept is not None:
             kept.begin(problem.n_workers, run.setup.regions.n_regions)
         if callbacks:
-            given = from_moved(run.setup.w0, problem.layout, run.problem.centre if may_centre else None)
+            given = from_centred(run.setup.w0, problem.layout, run.problem.centre if may_centre else None)
             settings = settings_of(run, made_engine) | {"w0": given.tolist()}
             callbacks.begin(settings, None if resumed is None else resumed.history)
         result = run_loop(run, made_engine, callbacks if callbacks else None, writer, resumed)
@@ -181,8 +181,8 @@ def reference_optimum(problem: Problem, *, w0: Array | None = None, tol: float =
     result = solve(problem, method="newton", w0=w0, regions=1, tol=tol, max_rounds=500)
     if result.status == "interrupted":
         raise KeyboardInterrupt  # half an optimum is none: nothing may be measured against it
-    objective, gradient = problem.moved_by(result.centre).value_and_gradient(
-        to_moved(result.w, problem.layout, result.centre)
+    objective, gradient = problem.centred_by(result.centre).value_and_gradient(
+        to_centred(result.w, problem.layout, result.centre)
     )
     return Reference(result.w, objective, float(np.linalg.norm(gradient)), len(result.history))
 
@@ -233,7 +233,7 @@ def _prepare(
         seed=int(seed),
         tol=float(tol),
     )
-    entries = outputs_of(problem.loss) * np.array([facts.entries_per_row for facts in problem.facts])
+    entries = outputs_of(problem.loss) * np.array([info.entries_per_row for info in problem.shard_info])
     overflows = math.isinf(problem.loss.second_bound)
     rules = ReplyRules(made_regions, problem.penalties, problem.layout.penalised, overflows, guards or Guards())
     return PreparedRun(problem, made_method, setup, profiles, reference, monitor, rules, entries)
@@ -245,7 +245,7 @@ def setting_of(problem: Problem | RemoteProblem, regions: Regions, method: AnyMe
         n_workers=problem.n_workers,
         region_sizes=regions.sizes,
         rows=problem.rows,
-        shard_bytes=np.array([facts.nbytes for facts in problem.facts]),
+        shard_bytes=np.array([info.nbytes for info in problem.shard_info]),
         max_rounds=max_rounds,
         pruned=getattr(method, "submodel", "full") == "pruned",
     )

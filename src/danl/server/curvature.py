@@ -38,7 +38,7 @@ class Curvature:
     def memory_correction(self, offsets: Array, shares: Array, regions: Regions) -> Array:
         """[Pi sum_r share_qr offset_r]^q for every region q, (d,); offsets are (R, d), shares (Q, R)."""
         products = self.times(np.ascontiguousarray(offsets.T))
-        return np.asarray(np.einsum("dr,dr->d", shares[regions.of_feature], products))
+        return np.asarray(np.einsum("dr,dr->d", shares[regions.of_coefficient], products))
 
 
 @storable

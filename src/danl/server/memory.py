@@ -94,7 +94,7 @@ class Memory:
         stamps[senders] = np.where(masks, stamp, stamps[senders])
         referred = np.flatnonzero(np.bincount(stamps.ravel())).tolist()  # a tenth of np.unique's time
         models = {number: w if number == stamp else self.models[number] for number in referred}
-        kept = masks[:, regions.of_feature]
+        kept = masks[:, regions.of_coefficient]
         if few_of_many(len(senders), n_workers, self.base.size):
             return self._with_rows(senders, kept, gradients, stamps, models, weights)
         fragments = self.fragments.copy()
@@ -134,7 +134,7 @@ class Memory:
         """The proofs' reading (Lemmas 3 and 4): trained regions averaged over C^{t,q} only, the others over all N."""
         counted = weights[:, None] * np.where(trained.any(axis=0), trained, True)  # (N, Q)
         counted = counted / counted.sum(axis=0)
-        return np.asarray(np.einsum("id,id->d", counted[:, regions.of_feature], self.fragments))
+        return np.asarray(np.einsum("id,id->d", counted[:, regions.of_coefficient], self.fragments))
 
     def corrected(self, weights: Array, curvature: Curvature, w: Array, regions: Regions) -> Array:
         """The gradient at w that the fragments and the curvature between their models and w make up."""
@@ -148,7 +148,7 @@ class Memory:
         """What every worker's corrected gradient at w says of a step: grad_i . step + (1/2) step^T Pi step, (N,)."""
         # step . [Pi (w - v)] region by region = (Pi times the step's part in q) . (w - v)
         every_region = np.arange(regions.n_regions)
-        parts = np.where(regions.of_feature[:, None] == every_region, step[:, None], 0.0)  # (d, Q)
+        parts = np.where(regions.of_coefficient[:, None] == every_region, step[:, None], 0.0)  # (d, Q)
         products = curvature.times(parts)  # (d, Q)
         numbers = np.array(sorted(self.models))
         offsets = np.stack([w - self.models[int(number)] for number in numbers])  # (R, d)

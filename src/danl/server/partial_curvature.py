@@ -114,7 +114,7 @@ def build(
     if least is not None and mu > least and form.kind in ("lowrank", "diag"):
         made = build(form, numbers, regions, mu, sketch, dtype)
         return replace(made, plain=build(form, numbers, regions, least, sketch, dtype))  # type: ignore[arg-type]
-    d = regions.n_features
+    d = regions.n_coefficients
     match form.kind:
         case "block":
             ends = np.cumsum([packed_size(own.size) for own in regions.groups])[:-1]

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from danl.objective.batched import Batch
-from danl.objective.problem import Problem, Terms
+from danl.objective.problem import BaseProblem, Problem
 from danl.objective.regions import IntArray
 from danl.protocol.messages import Array, Exchange, GradientTask, HessianTask, LossTask
 from danl.protocol.replies import HessianSum, Replies
@@ -27,7 +27,7 @@ class BatchedWorkers:
         self._regions = workers[0].regions
 
     @classmethod
-    def of(cls, workers: Sequence[Worker], problem: Terms) -> BatchedWorkers:
+    def of(cls, workers: Sequence[Worker], problem: BaseProblem) -> BatchedWorkers:
         """The workers together."""
         batch = problem.batch if isinstance(problem, Problem) else Batch.of([worker.objective for worker in workers])
         return cls(workers, batch)
@@ -60,7 +60,7 @@ class BatchedWorkers:
         if exchange.idle is not None and masks is not None:
             senders = workers[masks.T.copy().any(axis=0)]  # a tenth of the time along the other axis
         elif task.submodel == "pruned" and masks is not None:
-            pruned = masks[:, self._regions.of_feature]
+            pruned = masks[:, self._regions.of_coefficient]
         part = self.batch.part(senders)
         if part is not None:
             losses, gradients = part.losses_and_gradients(task.w, pruned)

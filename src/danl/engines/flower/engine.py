@@ -21,12 +21,12 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from danl.checks import check_seconds, check_whole, is_finite, is_whole
-from danl.data.shard import ShardFacts
+from danl.data.shard import ShardInfo
 from danl.engines.flower.opening import Opening, named_loss
 from danl.engines.flower.records import FACTS, MESSAGE, OPENING, RECORD, message_type, record_of
 from danl.engines.flower.site import LONGEST_DETAIL, TASKS
 from danl.errors import InputError, bad_argument, warn
-from danl.objective.problem import RemoteProblem, Terms
+from danl.objective.problem import BaseProblem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange, Failure, FailureKind, Reply
@@ -44,7 +44,7 @@ EXPIRED = (3, 4)
 """Flower's error codes for a message or a reply that is no longer there."""
 FAILURE_ROOM = 8192
 """Bytes that are left for a failure's text, whatever escapes it needs."""
-NUMBERS = [part for part in fields(ShardFacts) if part.type in ("int", "float")]
+NUMBERS = [part for part in fields(ShardInfo) if part.type in ("int", "float")]
 
 
 class GridEngine:
@@ -89,11 +89,11 @@ class GridEngine:
         """The site of each worker."""
         return tuple(self._names)
 
-    def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
+    def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:
         """Wait for the sites and ask each for its name and facts; workers are numbered by the sites' names."""
         if problem.shards:
             raise bad_argument("shards", len(problem.shards), "left out", "the sites know where their rows are")
-        found: dict[int, tuple[str, ShardFacts]] = {}
+        found: dict[int, tuple[str, ShardInfo]] = {}
         faults: dict[int, str] = {}
         asked: dict[str, int] = {}  # nodes that have not answered, by the message that asks them
         hopeless = False
@@ -137,7 +137,7 @@ class GridEngine:
         kind, group = f"query.{FACTS}", "facts"
         return self._pushed({node: Message(request, node, kind, ttl=seconds, group_id=group) for node in nodes})
 
-    def _number(self, found: Mapping[int, tuple[str, ShardFacts]]) -> Sequence[ShardFacts]:
+    def _number(self, found: Mapping[int, tuple[str, ShardInfo]]) -> Sequence[ShardInfo]:
         """Workers in the order of their sites' names: the same whichever node came first."""
         ordered = sorted(found, key=lambda node: (found[node][0], node))
         self._nodes, self._names = ordered, [found[node][0] for node in ordered]
@@ -146,13 +146,13 @@ class GridEngine:
                 raise InputError(f"name={name!r}: two sites have this name; give each its own in its --node-config")
         return [found[node][1] for node in ordered]
 
-    def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
+    def open(self, problem: BaseProblem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
         """Write the terms down; they travel with every task."""
         if not self._nodes:
             raise InputError("problem: rows in memory cannot be solved on Flower's sites; use danl.RemoteProblem()")
         self._opening = Opening.of(problem, regions=regions, policy=policy, seed=seed)
         self._form = ReplyForm(regions, problem.layout)
-        self._most_bytes = most_bytes(regions.n_features, regions.n_regions) + FAILURE_ROOM
+        self._most_bytes = most_bytes(regions.n_coefficients, regions.n_regions) + FAILURE_ROOM
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Send the tasks, collect what comes by the deadline."""
@@ -263,7 +263,7 @@ def _reason(error: Any) -> str:
     return f"Flower's error {error.code}: {lines[-1] if lines else 'no reason given'}"
 
 
-def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
+def _facts(answer: Any) -> tuple[str, ShardInfo] | str:
     """What a node reported of its site, or what is wrong with it."""
     if answer.has_error():
         return _reason(answer.error)
@@ -276,7 +276,7 @@ def _facts(answer: Any) -> tuple[str, ShardFacts] | str:
         return failed.detail if isinstance(failed, Failure) else "a node answered a question nobody asked"
     try:
         report = json.loads(record[FACTS])
-        name, facts = report["site"], ShardFacts(**report["facts"])
+        name, facts = report["site"], ShardInfo(**report["facts"])
     except (KeyError, TypeError, ValueError, RecursionError):
         return "a node described its data in a way nobody can read; do both ends run the same danl?"
     if not isinstance(name, str) or not 0 < len(name) <= 100:

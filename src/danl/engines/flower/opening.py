@@ -18,7 +18,7 @@ from danl.checks import is_finite, is_whole
 from danl.data.shard import Shard
 from danl.errors import InputError, bad_argument
 from danl.objective.losses import make_loss
-from danl.objective.problem import RemoteProblem, Terms
+from danl.objective.problem import BaseProblem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies import Magnitude, Random, make_policy
 from danl.policies.base import WorkerPolicy
@@ -61,10 +61,10 @@ class Opening:
     """The spec of a policy that chooses masks at the site."""
     seed: int
     centre: list[float] | None = None
-    """What columns are moved by (`danl.objective.centring`)."""
+    """What is subtracted from the columns (`danl.objective.centring`)."""
 
     @classmethod
-    def of(cls, terms: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> Opening:
+    def of(cls, terms: BaseProblem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> Opening:
         """Write the terms down; what cannot be written (functions, own objects) is refused."""
         return cls(
             0,
@@ -106,7 +106,7 @@ class Opening:
         if self.centre is not None:
             if len(self.centre) != shard.X.shape[1]:
                 raise bad_argument("opening.centre", len(self.centre), f"{shard.X.shape[1]} numbers, one a column")
-            terms = terms.moved_by(np.array(self.centre))
+            terms = terms.centred_by(np.array(self.centre))
         policy = None if self.policy is None else make_policy(self.policy)
         if policy is not None and policy.side != "worker":
             raise bad_argument("opening.policy", self.policy, "one that chooses masks at the site")
@@ -114,7 +114,7 @@ class Opening:
         return Worker(self.worker, local, Regions.make(self.regions, local.layout.n_coefficients), policy, self.seed)
 
 
-def named_loss(terms: Terms) -> str:
+def named_loss(terms: BaseProblem) -> str:
     """The loss by its name; a loss of one's own cannot be sent."""
     try:
         known = type(make_loss(terms.loss.name)) is type(terms.loss)
@@ -144,7 +144,7 @@ def spec_of(policy: WorkerPolicy | None) -> str | None:
 
 def cut(regions: Regions) -> list[Any]:
     """Regions as plain numbers: sizes where they are contiguous, else index groups."""
-    if (np.diff(regions.of_feature) >= 0).all():
+    if (np.diff(regions.of_coefficient) >= 0).all():
         return [int(size) for size in regions.sizes]
     return [[int(index) for index in regions.indices(q)] for q in range(regions.n_regions)]
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from danl.checks import check_installed, check_seconds, check_whole
-from danl.data.shard import ShardFacts
+from danl.data.shard import ShardInfo
 from danl.engines.flower.site import Site
 from danl.engines.flower.sitefiles import write_sites
 from danl.errors import InputError
-from danl.objective.problem import Problem, RemoteProblem, Terms
+from danl.objective.problem import BaseProblem, Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange
@@ -68,7 +68,7 @@ class FlowerSimulation:
     def __repr__(self) -> str:
         return f"FlowerSimulation(deadline={self._deadline:g})"
 
-    def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
+    def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:
         """Play a site for every reference."""
         if not problem.shards:
             raise InputError(
@@ -79,7 +79,7 @@ class FlowerSimulation:
         sites = [Site(f"site-{number:0{width}d}", each) for number, each in enumerate(problem.shards)]
         return self._start(sites, problem)
 
-    def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
+    def open(self, problem: BaseProblem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
         """Start the sites of a problem in memory, if they are not there; tell the engine the terms."""
         if self._engine is None:
             assert isinstance(problem, Problem)
@@ -102,7 +102,7 @@ class FlowerSimulation:
             self._folder.cleanup()
         self._engine, self._thread, self._folder = None, None, None
 
-    def _start(self, sites: Sequence[Site], terms: Terms) -> Sequence[ShardFacts]:
+    def _start(self, sites: Sequence[Site], terms: BaseProblem) -> Sequence[ShardInfo]:
         """Start the simulation, get its Grid, and ask the sites for their facts."""
         from danl.engines.flower.engine import GridEngine
 
@@ -119,7 +119,7 @@ class FlowerSimulation:
         if isinstance(grid, BaseException):
             raise InputError(f"engine='flower': the simulation could not start ({grid})") from grid
         self._engine = GridEngine(grid, sites=len(sites), deadline=self._deadline, wait=STARTS_WITHIN, poll=0.01)
-        facts: Sequence[ShardFacts] = self._engine.connect(terms.without_rows())
+        facts: Sequence[ShardInfo] = self._engine.connect(terms.without_rows())
         return facts
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from danl.checks import check_number, check_whole
 from danl.data.place import place_of
 from danl.data.reference import ShardReference
-from danl.data.shard import facts_of
+from danl.data.shard import info_of
 from danl.engines.flower.opening import Opening
 from danl.errors import InputError, bad_argument
 from danl.objective.losses import make_loss
@@ -148,7 +148,7 @@ class Site:
         except InputError as error:
             file = Path(self.reference.path or "load()").name
             raise InputError(str(error), place=f"{file}: {place_of(error)}") from error
-        facts = dataclasses.replace(facts_of(shard, made.binary), site=self.name)
+        facts = dataclasses.replace(info_of(shard, made.binary), site=self.name)
         return json.dumps({"site": self.name, "facts": dataclasses.asdict(facts)})
 
     def answer(self, task: object, opening: object) -> bytes:

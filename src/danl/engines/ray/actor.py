@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from danl.data.place import place_of
 from danl.data.reference import ShardReference
 from danl.data.schema import in_order
-from danl.data.shard import Shard, ShardFacts, facts_of
+from danl.data.shard import Shard, ShardInfo, info_of
 from danl.errors import InputError
 from danl.objective.problem import RemoteProblem
 from danl.objective.regions import Regions
@@ -56,10 +56,10 @@ class WorkerActor:
         """Says that it has begun: for who waits until it is back."""
         return True
 
-    def facts(self, binary: bool, shard: Shard | None) -> ShardFacts | Failure:
+    def facts(self, binary: bool, shard: Shard | None) -> ShardInfo | Failure:
         """What the server may know of the rows, or the place where they cannot be read."""
         rows = self._rows(shard)
-        return Failure(self.index, "error", self.trouble) if rows is None else facts_of(rows, binary)
+        return Failure(self.index, "error", self.trouble) if rows is None else info_of(rows, binary)
 
     def answer(self, number: int, terms: RunTerms | None, shard: Shard | None, data: bytes, w: Array | None) -> bytes:
         """The reply to a task, both as bytes; a model too large to travel inside the task comes beside it as `w`.
@@ -105,7 +105,7 @@ class WorkerActor:
         regions = terms.regions
         self.shard = shard = in_order(shard, terms.problem.feature_names)
         self.worker = Worker(self.index, terms.problem.local(shard), regions, terms.policy, terms.seed)
-        self.number, self.longest = number, most_bytes(regions.n_features, regions.n_regions)
+        self.number, self.longest = number, most_bytes(regions.n_coefficients, regions.n_regions)
 
     def _rows(self, shard: Shard | None) -> Shard | None:
         """The rows; None where this actor, which may have been restarted, cannot read them (any more)."""

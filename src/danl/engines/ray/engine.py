@@ -28,11 +28,11 @@ import numpy as np
 from danl.checks import check_seconds, check_whole
 from danl.data.place import unreadable
 from danl.data.reference import ShardReference
-from danl.data.shard import ShardFacts
+from danl.data.shard import ShardInfo
 from danl.engines.ray.calls import Calls, Place, first_line, late_ones
 from danl.engines.ray.cluster import enter_cluster, leave_cluster, require_ray
 from danl.errors import InputError, bad_argument
-from danl.objective.problem import Problem, RemoteProblem, Terms
+from danl.objective.problem import BaseProblem, Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange, Failure, HessianTask, ModelTask, Reply, Task
@@ -109,7 +109,7 @@ class Ray:
 
     # Opening and closing
 
-    def connect(self, problem: RemoteProblem) -> Sequence[ShardFacts]:
+    def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:
         """Have an actor for every reference read its rows; what cannot be read is an `InputError` that names it."""
         if not problem.shards:
             raise InputError(
@@ -118,7 +118,7 @@ class Ray:
         self._settle_in(problem.shards)
         return self._muster(problem.loss.binary)
 
-    def open(self, problem: Terms, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
+    def open(self, problem: BaseProblem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
         """Have an actor for every shard, unless they are there, and keep for them what this run adds to their rows."""
         assert isinstance(problem, Problem | RemoteProblem)
         if self._shards is not problem.shards:
@@ -185,9 +185,9 @@ class Ray:
 
         return WorkerActor
 
-    def _muster(self, binary: bool) -> list[ShardFacts]:
+    def _muster(self, binary: bool) -> list[ShardInfo]:
         """Wait until every worker has read its rows."""
-        facts: dict[int, ShardFacts] = {}
+        facts: dict[int, ShardInfo] = {}
         late: list[str] = []
         calls = Calls(
             self._places,
