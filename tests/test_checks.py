@@ -64,6 +64,7 @@ def test_what_passes_comes_back(checked, expected):
         (lambda: check_share("p", 0, zero=False), "p=0: must be a number above 0 and at most 1"),
         (lambda: check_share("p", 1, one=False), "p=1: must be a number of at least 0 and below 1"),
         (lambda: check_choice("word", "c", ("a", "b"), "try a"), "word='c': must be 'a' or 'b'; try a"),
+        (lambda: check_choice("word", 1, ("a", "b", "c")), "word=1: must be 'a', 'b' or 'c'"),
     ],
 )
 def test_what_does_not_pass_is_refused(check, message):

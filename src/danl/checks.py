@@ -76,7 +76,8 @@ def check_share(name: str, value: object, next_step: str = "", *, zero: bool = T
 def check_choice(name: str, value: object, choices: Sequence[str], next_step: str = "") -> None:
     """One of a few words."""
     if value not in choices:
-        raise bad_argument(name, value, " or ".join(map(repr, choices)), next_step)
+        *first, last = map(repr, choices)
+        raise bad_argument(name, value, f"{', '.join(first)} or {last}", next_step)
 
 
 def is_installed(package: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from danl.checks import check_choice
 from danl.data.fetch import locate
 from danl.data.files import file_format, read_csv, read_libsvm, read_parquet
 from danl.data.place import place_of
@@ -105,8 +106,7 @@ def load_dataset(
     progress
         Show a bar on stderr if the set has to be downloaded.
     """
-    if target not in ("binary", "classes", "real"):
-        raise bad_argument("target", target, "'binary', 'classes' or 'real'")
+    check_choice("target", target, ("binary", "classes", "real"))
     name, path, table = read_table(
         name_or_path,
         n_features=n_features,
