@@ -20,6 +20,9 @@ OTHERS = {
     "structured": "structured",
     "method": "method_tables",
     "heterogeneous": "heterogeneous",
+    "walk": "walk",
+    "tree": "tree",
+    "recorded": "recorded",
 }
 """Other names, and their modules."""
 
@@ -31,7 +34,8 @@ def main(words: list[str]) -> int:
         epilog="all: docs/benchmarks.md, which is speed, rounds, growth, memory, network and start. readme: the table "
         "of README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
         "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured, method: other tables of "
-        "docs/method.md. heterogeneous: the table of docs/heterogeneous.md. --docs writes into the documents; "
+        "docs/method.md. heterogeneous: the table of docs/heterogeneous.md. tree: the figure of "
+        "docs/architecture.md. walk: what one round calls, file by file. recorded: runs of two versions compared. --docs writes into the documents; "
         "`python -m benchmarks NAME --help` lists the options of one.",
     )
     parser.add_argument("name", choices=(*OTHERS, *PARTS), metavar="NAME", help=", ".join((*OTHERS, *PARTS)))
