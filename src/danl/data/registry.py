@@ -99,10 +99,5 @@ def lookup(name: str) -> Registered:
     """Return the registered data set called `name`, or raise an error that lists the names there are."""
     entry = REGISTRY.get(name)
     if entry is None:
-        raise unknown_name(
-            "name",
-            name,
-            REGISTRY,
-            "or give the path of a LIBSVM, CSV or Parquet file that exists",
-        )
+        raise unknown_name("name", name, REGISTRY, "or give the path of a LIBSVM, CSV or Parquet file that exists")
     return entry

@@ -79,6 +79,11 @@ class Shard:
         return len(self.y)
 
     @property
+    def n_features(self) -> int:
+        """The columns of X."""
+        return int(self.X.shape[1])
+
+    @property
     def total_weight(self) -> float:
         """The number of rows, or the sum of their weights."""
         return float(self.n_rows) if self.weights is None else float(self.weights.sum())
@@ -116,7 +121,7 @@ def info_of(shard: Shard, binary: bool) -> ShardInfo:
     return ShardInfo(
         rows=shard.n_rows,
         total_weight=shard.total_weight,
-        n_features=int(shard.X.shape[1]),
+        n_features=shard.n_features,
         nbytes=shard.nbytes,
         entries_per_row=stored / shard.n_rows,
         fewest_of_a_class=min(ones, shard.n_rows - ones) if binary else shard.n_rows,

@@ -180,14 +180,9 @@ class Poisson:
         return np.asarray(np.log(targets))
 
     def check_targets(self, y: Array) -> None:
-        wrong = np.flatnonzero(y < 0)
-        if wrong.size:
-            row = int(wrong[0])
-            rule = (
-                f"loss 'poisson' needs targets >= 0, and {wrong.size} of {y.size} are negative; "
-                "use loss='squared' or correct the targets"
-            )
-            raise InputError(f"y[{row}]={float(y[row])!r}: {rule}", place=f"y[{row}]: {rule}")
+        if (y < 0).any():
+            rule = f"loss 'poisson' needs targets >= 0, and {np.count_nonzero(y < 0)} of {y.size} are negative"
+            raise _bad_target(y, y < 0, rule, "use loss='squared' or correct the targets")
 
 
 class SquaredHinge:
@@ -272,14 +267,10 @@ class Multinomial:
         return out
 
     def check_targets(self, y: Array) -> None:
-        wrong = np.flatnonzero((y < 0) | (y >= self.n_outputs) | (y != np.floor(y)))
-        if wrong.size:
-            row = int(wrong[0])
-            rule = (
-                f"loss {self.name!r} needs targets from 0 to {self.n_outputs - 1}, the numbers of the classes; "
-                "danl.load_dataset(..., target='classes') numbers any labels"
-            )
-            raise InputError(f"y[{row}]={float(y[row])!r}: {rule}", place=f"y[{row}]: {rule}")
+        wrong = (y < 0) | (y >= self.n_outputs) | (y != np.floor(y))
+        if wrong.any():
+            rule = f"loss {self.name!r} needs targets from 0 to {self.n_outputs - 1}, the numbers of the classes"
+            raise _bad_target(y, wrong, rule, "danl.load_dataset(..., target='classes') numbers any labels")
 
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), Poisson(), SquaredHinge())}
@@ -355,11 +346,17 @@ def _exp(z: Array) -> Array:
 
 
 def _check_binary(loss: str, y: Array) -> None:
-    wrong = np.flatnonzero((y != 0) & (y != 1))
-    if wrong.size:
-        row = int(wrong[0])
+    wrong = (y != 0) & (y != 1)
+    if wrong.any():
         found = np.unique(y)
         shown = ", ".join(f"{value:g}" for value in found[:5]) + (", ..." if found.size > 5 else "")
         rule = f"loss {loss!r} needs targets 0 and 1, and found {found.size} values"
-        maps = "; danl.load_dataset maps any two values to 0 and 1, and loss='squared' takes real targets"
-        raise InputError(f"y[{row}]={float(y[row])!r}: {rule} ({shown}){maps}", place=f"y[{row}]: {rule}{maps}")
+        maps = "danl.load_dataset maps any two values to 0 and 1, and loss='squared' takes real targets"
+        raise _bad_target(y, wrong, rule, maps, f" ({shown})")
+
+
+def _bad_target(y: Array, wrong: NDArray[np.bool_], rule: str, next_step: str, shown: str = "") -> InputError:
+    """The error of the first wrong target; `shown` are values, which do not leave a site."""
+    row = int(np.argmax(wrong))
+    place = f"y[{row}]: {rule}; {next_step}"
+    return InputError(f"y[{row}]={float(y[row])!r}: {rule}{shown}; {next_step}", place=place)

@@ -48,6 +48,22 @@ class BaseProblem:
     feature_names: Names | None
     """What the features are called, in the order of w; None where they have no names."""
 
+    def __init__(
+        self, loss: str | Loss, l2: float | None, alpha: float | None, weighting: str, intercept: bool
+    ) -> None:
+        """Check the terms of the problem; without a penalty, l2 is 1e-4."""
+        if l2 is not None and alpha is not None:
+            raise InputError(
+                f"l2={l2!r} and alpha={alpha!r}: give one of them; l2 is the paper's lambda, alpha absolute"
+            )
+        for name, value in (("l2", l2), ("alpha", alpha)):
+            if value is not None:
+                check_number(name, value, least=0)
+        if weighting not in ("uniform", "samples"):
+            raise bad_argument("weighting", weighting, "'uniform' (the paper) or 'samples' (the pooled fit)")
+        self.loss, self.weighting, self.intercept = make_loss(loss), weighting, bool(intercept)
+        self.l2, self.alpha = 1e-4 if l2 is None and alpha is None else l2, alpha
+
     @property
     def shard_info(self) -> tuple[ShardInfo, ...]:
         """What a server knows of the shards."""
@@ -199,21 +215,12 @@ class Problem(BaseProblem):
         weighting: str = "uniform",
         intercept: bool = False,
     ) -> None:
-        self.shards = tuple(shards)
-        self.loss = make_loss(loss)
-        if not self.shards:
+        super().__init__(loss, l2, alpha, weighting, intercept)
+        shards = tuple(shards)
+        if not shards:
             raise InputError("shards: must hold at least one shard; make them with danl.partition(X, y, workers=10)")
-        columns = [(shard.feature_names, shard.target_name) for shard in self.shards]
-        self.feature_names = agreed(columns, labelled([shard.name for shard in self.shards]))
-        self.shards = tuple(in_order(shard, self.feature_names) for shard in self.shards)
-        widths = {int(shard.X.shape[1]) for shard in self.shards}
-        if len(widths) > 1:
-            raise InputError(
-                f"shards: all must have the same number of features, found {sorted(widths)}; "
-                "pass n_features when reading the files (it is never guessed per shard)"
-            )
-        self.l2, self.alpha, self.weighting = check_terms(l2, alpha, weighting)
-        self.intercept = bool(intercept)
+        self.feature_names = _agreed_columns(shards, [shard.name for shard in shards])
+        self.shards = tuple(in_order(shard, self.feature_names) for shard in shards)
         targets = np.concatenate([shard.y for shard in self.shards])
         self.loss.check_targets(targets)
         if self.loss.binary and np.unique(targets).size < 2:
@@ -281,6 +288,7 @@ class RemoteProblem(BaseProblem):
         intercept: bool = False,
         feature_names: Sequence[str] | None = None,
     ) -> None:
+        super().__init__(loss, l2, alpha, weighting, intercept)
         self.shards = tuple(shards)
         self.feature_names = names_of(None, feature_names)
         for shard in self.shards:
@@ -288,9 +296,6 @@ class RemoteProblem(BaseProblem):
                 raise bad_argument(
                     "shards", type(shard).__name__, "references", "for shards in memory use danl.Problem"
                 )
-        self.loss = make_loss(loss)
-        self.l2, self.alpha, self.weighting = check_terms(l2, alpha, weighting)
-        self.intercept = bool(intercept)
         self._shard_info: tuple[ShardInfo, ...] | None = None
 
     @property
@@ -304,17 +309,7 @@ class RemoteProblem(BaseProblem):
         """The problem with what its workers reported."""
         if not info:
             raise InputError("shards: no worker answered; start the workers first, and check their logs")
-        columns = [(each.feature_names, each.target_name) for each in info]
-        labels = labelled([each.site for each in info])
-        names = agreed(columns, labels, self.feature_names)
-        widths: dict[int, str] = {}
-        for each, label in zip(info, labels, strict=True):
-            widths.setdefault(each.n_features, f"{each.n_features} at {label}")
-        if len(widths) > 1:
-            raise InputError(
-                f"shards: all must have the same number of features, found {listed(widths.values(), LISTED)}; "
-                "pass n_features when reading the files (it is never guessed per shard)"
-            )
+        names = _agreed_columns(info, [each.site for each in info], self.feature_names)
         if self.loss.binary and len(info) == 1 and info[0].fewest_of_a_class == 0:
             raise InputError(f"y: all targets are equal, and loss {self.loss.name!r} needs both classes")
         known = self.without_rows()
@@ -328,15 +323,17 @@ class RemoteProblem(BaseProblem):
         return f"RemoteProblem({len(self._shard_info or self.shards)} workers, {self._written()})"
 
 
-def check_terms(l2: float | None, alpha: float | None, weighting: str) -> tuple[float | None, float | None, str]:
-    """Penalty and weighting, checked; l2 = 1e-4 where no penalty is given."""
-    if l2 is not None and alpha is not None:
-        raise InputError(f"l2={l2!r} and alpha={alpha!r}: give one of them; l2 is the paper's lambda, alpha absolute")
-    if l2 is None and alpha is None:
-        l2 = 1e-4
-    for name, value in (("l2", l2), ("alpha", alpha)):
-        if value is not None:
-            check_number(name, value, least=0)
-    if weighting not in ("uniform", "samples"):
-        raise bad_argument("weighting", weighting, "'uniform' (the paper) or 'samples' (the pooled fit)")
-    return l2, alpha, weighting
+def _agreed_columns(
+    shards: Sequence[Shard | ShardInfo], sites: Sequence[str], wanted: Names | None = None
+) -> Names | None:
+    """The names of the columns in the order all shards use; all must have as many."""
+    labels, widths = labelled(sites), dict[int, str]()
+    names = agreed([(each.feature_names, each.target_name) for each in shards], labels, wanted)
+    for each, label in zip(shards, labels, strict=True):
+        widths.setdefault(each.n_features, f"{each.n_features} at {label}")
+    if len(widths) > 1:
+        raise InputError(
+            f"shards: all must have the same number of features, found {listed(widths.values(), LISTED)}; "
+            "pass n_features when reading the files (it is never guessed per shard)"
+        )
+    return names

@@ -73,10 +73,7 @@ class Regions:
         if isinstance(spec, Regions):
             if spec.n_coefficients != d:
                 raise bad_argument(
-                    "regions",
-                    spec,
-                    f"regions of {d} features",
-                    "make them for this model with Regions.make",
+                    "regions", spec, f"regions of {d} features", "make them for this model with Regions.make"
                 )
             return spec
         if isinstance(spec, str):
@@ -175,12 +172,7 @@ class Regions:
     @classmethod
     def _equal(cls, n_regions: int, d: int) -> Regions:
         if not 1 <= n_regions <= d:
-            raise bad_argument(
-                "regions",
-                n_regions,
-                f"between 1 and {d}, the number of features",
-                f"try {min(4, d)}",
-            )
+            raise bad_argument("regions", n_regions, f"between 1 and {d}, the number of features", f"try {min(4, d)}")
         # The sizes numpy.array_split makes: the first d % Q regions have one coordinate more.
         share, larger = divmod(d, n_regions)
         return cls._contiguous([share + 1] * larger + [share] * (n_regions - larger))
@@ -192,10 +184,7 @@ class Regions:
                 raise bad_argument(f"regions[{q}]", size, "a size of at least 1", "leave empty regions out")
         if sum(sizes) != d:
             raise bad_argument(
-                "regions",
-                _Short(sizes),
-                f"sizes that sum to {d}, the number of features",
-                f"these sum to {sum(sizes)}",
+                "regions", _Short(sizes), f"sizes that sum to {d}, the number of features", f"these sum to {sum(sizes)}"
             )
         return cls._contiguous(sizes)
 
@@ -206,12 +195,7 @@ class Regions:
     @classmethod
     def _of_groups(cls, groups: list[Any], d: int) -> Regions:
         if not groups:
-            raise bad_argument(
-                "regions",
-                _Short(groups),
-                "a number, sizes or index groups",
-                "try a number such as 4",
-            )
+            raise bad_argument("regions", _Short(groups), "a number, sizes or index groups", "try a number such as 4")
         of_coefficient = np.full(d, -1, dtype=np.int64)
         for q, group in enumerate(groups):
             for position, coordinate in enumerate(_coordinates_of(group, q)):
@@ -251,10 +235,7 @@ def _as_list(spec: object) -> list[Any]:
     if isinstance(spec, Sequence) or (isinstance(spec, np.ndarray) and spec.ndim > 0):
         return list(spec)
     raise bad_argument(
-        "regions",
-        _Short(spec),
-        "a number, sizes or index groups, all of whole numbers",
-        "try a number such as 4",
+        "regions", _Short(spec), "a number, sizes or index groups, all of whole numbers", "try a number such as 4"
     )
 
 

@@ -113,10 +113,8 @@ class Promise:
     max_staleness: int | None = None
 
 
-class PlannedPolicy(Protocol):
-    """Masks planned at the server, for all workers at once."""
-
-    side: ClassVar[Literal["server"]] = "server"
+class BasePolicy(Protocol):
+    """What policies of both sides have."""
 
     def check(self, setting: Setting) -> None:
         """Raise `InputError` if the policy cannot keep its promise in this setting."""
@@ -125,23 +123,21 @@ class PlannedPolicy(Protocol):
     def promise(self, setting: Setting) -> Promise:
         """Say what the masks are sure to satisfy in this setting: nothing, unless the policy knows better."""
         return Promise()
+
+
+class PlannedPolicy(BasePolicy, Protocol):
+    """Masks planned at the server, for all workers at once."""
+
+    side: ClassVar[Literal["server"]] = "server"
 
     def masks(self, round: Round) -> BoolArray:
         """Choose the regions of every worker, shape (N, Q)."""
 
 
-class WorkerPolicy(Protocol):
+class WorkerPolicy(BasePolicy, Protocol):
     """Masks chosen by each worker for itself: the paper's M(w, i)."""
 
     side: ClassVar[Literal["worker"]] = "worker"
-
-    def check(self, setting: Setting) -> None:
-        """Raise `InputError` if the policy cannot keep its promise in this setting."""
-        return
-
-    def promise(self, setting: Setting) -> Promise:
-        """Say what the masks are sure to satisfy in this setting: nothing, unless the policy knows better."""
-        return Promise()
 
     def mask(self, w: FloatArray, worker: int, number: int, rng: np.random.Generator, regions: Regions) -> BoolArray:
         """Choose the regions of worker `worker` in round `number`, shape (Q,)."""

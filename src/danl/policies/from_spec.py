@@ -43,9 +43,7 @@ def make_policy(spec: object = None, profiles: Sequence[Profile] | None = None) 
     if callable(made):
         return Custom(made)
     raise bad_argument(
-        "policy",
-        spec,
-        "a policy, a function (w, worker, round, rng) -> mask, or text such as 'coverage:psi=3'",
+        "policy", spec, "a policy, a function (w, worker, round, rng) -> mask, or text such as 'coverage:psi=3'"
     )
 
 
