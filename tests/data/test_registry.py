@@ -17,7 +17,6 @@ def test_entries_are_consistent(entry):
     assert entry.url == f"https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/{entry.filename}"
     assert entry.filename == entry.plain_filename + (f".{entry.packed}" if entry.packed else "")
     assert entry.sha256 is None or re.fullmatch("[0-9a-f]{64}", entry.sha256)
-    assert entry.target == "binary"
 
 
 def test_packed_sets_keep_the_sites_file_names():

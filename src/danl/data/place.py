@@ -6,7 +6,7 @@ type and where it was raised are sent, since its text may show a row: an identif
 
 from __future__ import annotations
 
-from types import TracebackType
+import traceback
 
 from danl.errors import InputError
 
@@ -23,7 +23,8 @@ SEE_ROWS = (
 
 def place_of(error: BaseException) -> str:
     """What a site sends of an error."""
-    frames = _frames(error.__traceback__)
+    walked = traceback.walk_tb(error.__traceback__)  # the innermost call last
+    frames = [(str(frame.f_globals.get("__name__", "?")), line) for frame, line in walked] or [("?", 0)]
     if isinstance(error, InputError):
         if error.place is not None:
             return error.place
@@ -38,15 +39,6 @@ def place_of(error: BaseException) -> str:
 def unreadable(worker: int, reported: str) -> str:
     """The error of a run whose worker cannot read its rows."""
     return f"shards: worker {worker} cannot use its rows where it runs: {reported}"
-
-
-def _frames(traceback: TracebackType | None) -> list[tuple[str, int]]:
-    """Module and line of each call, the innermost last."""
-    found = []
-    while traceback is not None:
-        found.append((str(traceback.tb_frame.f_globals.get("__name__", "?")), traceback.tb_lineno))
-        traceback = traceback.tb_next
-    return found or [("?", 0)]
 
 
 def _of_danl(module: str) -> bool:

@@ -24,72 +24,60 @@ class Registered:
     ----------
     name
         What `danl.load_dataset` takes.
-    url
-        Where the file is downloaded from.
     rows, features
         The shape the file must have.
     sha256
         Digest of the plain, unpacked text; None where it is not known, and then only the shape is checked.
-    target
-        What the target is: ``"binary"`` for every set so far.
     filename
-        The file's name at the source, suffix included.
+        The file's name at the source, suffix included; its name unless given.
     packed
         How it is packed there: ``"bz2"``, ``"gz"``, ``"xz"``, or None for plain text.
+    url
+        Where the file is downloaded from.
     """
 
     name: str
-    url: str
     rows: int
     features: int
-    sha256: str | None
-    target: str
-    filename: str
-    packed: str | None
+    sha256: str | None = None
+    filename: str = ""
+    packed: str | None = None
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "filename", self.filename or self.name)
+        object.__setattr__(self, "url", self.url or SITE + self.filename)
 
     @property
     def plain_filename(self) -> str:
         """The file's name once unpacked."""
-        return self.filename.removesuffix(f".{self.packed}") if self.packed else self.filename
-
-
-def _libsvm(
-    name: str,
-    rows: int,
-    features: int,
-    sha256: str | None = None,
-    *,
-    filename: str | None = None,
-    packed: str | None = None,
-) -> Registered:
-    filename = filename or name
-    return Registered(name, SITE + filename, rows, features, sha256, "binary", filename, packed)
+        return self.filename.removesuffix(f".{self.packed}")
 
 
 _SETS = (
     # UCI Adult, LIBSVM encoding
-    _libsvm("a1a", 1_605, 123, "eb54c45f1bdb51286f803dd092eb8202b44637a858fc6c4e533a2d64a0d94b4e"),
-    _libsvm("a2a", 2_265, 123, "316b33bd7fef67d158901a0391b320cf7cc530c44cda965f6ae82731458b65c0"),
-    _libsvm("a3a", 3_185, 123, "0bde977ba84658a6a2113c097cf5f3c08007e26d65a20d9a56def92c0876b8ec"),
-    _libsvm("a4a", 4_781, 123),
-    _libsvm("a5a", 6_414, 123),
-    _libsvm("a6a", 11_220, 123),
-    _libsvm("a7a", 16_100, 123),
-    _libsvm("a8a", 22_696, 123),
-    _libsvm("a9a", 32_561, 123, "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906"),
+    Registered("a1a", 1_605, 123, "eb54c45f1bdb51286f803dd092eb8202b44637a858fc6c4e533a2d64a0d94b4e"),
+    Registered("a2a", 2_265, 123, "316b33bd7fef67d158901a0391b320cf7cc530c44cda965f6ae82731458b65c0"),
+    Registered("a3a", 3_185, 123, "0bde977ba84658a6a2113c097cf5f3c08007e26d65a20d9a56def92c0876b8ec"),
+    Registered("a4a", 4_781, 123),
+    Registered("a5a", 6_414, 123),
+    Registered("a6a", 11_220, 123),
+    Registered("a7a", 16_100, 123),
+    Registered("a8a", 22_696, 123),
+    Registered("a9a", 32_561, 123, "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906"),
     # Web pages (Platt), LIBSVM encoding
-    _libsvm("w1a", 2_477, 300),
-    _libsvm("w2a", 3_470, 300),
-    _libsvm("w3a", 4_912, 300),
-    _libsvm("w4a", 7_366, 300),
-    _libsvm("w5a", 9_888, 300),
-    _libsvm("w6a", 17_188, 300),
-    _libsvm("w7a", 24_692, 300),
-    _libsvm("w8a", 49_749, 300, "6a9fa8fd5f524303240a5db07d4b3d4a51e8b7b4b20a914105d8e3e8c81640f2"),
-    _libsvm("phishing", 11_055, 68, "0cf66ef36604c393da9359b2e5d894a2df8aee31fd184633cefa138add2ef08a"),
-    _libsvm("mushrooms", 8_124, 112),
-    _libsvm("ijcnn1", 49_990, 22, filename="ijcnn1.bz2", packed="bz2"),
-    _libsvm("covtype.binary", 581_012, 54, filename="covtype.libsvm.binary.bz2", packed="bz2"),
+    Registered("w1a", 2_477, 300),
+    Registered("w2a", 3_470, 300),
+    Registered("w3a", 4_912, 300),
+    Registered("w4a", 7_366, 300),
+    Registered("w5a", 9_888, 300),
+    Registered("w6a", 17_188, 300),
+    Registered("w7a", 24_692, 300),
+    Registered("w8a", 49_749, 300, "6a9fa8fd5f524303240a5db07d4b3d4a51e8b7b4b20a914105d8e3e8c81640f2"),
+    Registered("phishing", 11_055, 68, "0cf66ef36604c393da9359b2e5d894a2df8aee31fd184633cefa138add2ef08a"),
+    Registered("mushrooms", 8_124, 112),
+    Registered("ijcnn1", 49_990, 22, filename="ijcnn1.bz2", packed="bz2"),
+    Registered("covtype.binary", 581_012, 54, filename="covtype.libsvm.binary.bz2", packed="bz2"),
 )
 
 REGISTRY: Mapping[str, Registered] = MappingProxyType({entry.name: entry for entry in _SETS})

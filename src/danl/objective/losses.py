@@ -88,17 +88,14 @@ class Logistic:
     def value(self, y: Array, z: Array) -> Array:
         # Written in s z so that a confident right answer keeps its tiny loss instead of rounding to 0.
         wrong = -_sign(y) * z
-        out: Array = np.maximum(wrong, 0.0) + np.log1p(np.exp(-np.abs(wrong)))
-        return out
+        return np.asarray(np.maximum(wrong, 0.0) + np.log1p(np.exp(-np.abs(wrong))))
 
     def first(self, y: Array, z: Array) -> Array:
         sign = _sign(y)
-        out: Array = -sign * expit(-sign * z)
-        return out
+        return np.asarray(-sign * expit(-sign * z))
 
     def second(self, y: Array, z: Array) -> Array:
-        out: Array = expit(z) * expit(-z)
-        return out
+        return np.asarray(expit(z) * expit(-z))
 
     def null_margins(self, targets: Array) -> Array:
         """Log p / (1 - p)."""
@@ -131,8 +128,7 @@ class SquaredError:
     binary: ClassVar[bool] = False
 
     def value(self, y: Array, z: Array) -> Array:
-        out: Array = 0.5 * np.square(z - y)
-        return out
+        return np.asarray(0.5 * np.square(z - y))
 
     def first(self, y: Array, z: Array) -> Array:
         return z - y
@@ -166,8 +162,7 @@ class Poisson:
         counted = y > 0
         u = z - np.log(np.where(counted, y, 1.0))
         with np.errstate(over="ignore"):
-            out: Array = np.where(counted, y * (np.expm1(u) - u), _exp(z))
-        return out
+            return np.asarray(np.where(counted, y * (np.expm1(u) - u), _exp(z)))
 
     def first(self, y: Array, z: Array) -> Array:
         return _exp(z) - y
@@ -195,13 +190,11 @@ class SquaredHinge:
     binary: ClassVar[bool] = True
 
     def value(self, y: Array, z: Array) -> Array:
-        out: Array = np.square(np.maximum(0.0, 1.0 - _sign(y) * z))
-        return out
+        return np.asarray(np.square(np.maximum(0.0, 1.0 - _sign(y) * z)))
 
     def first(self, y: Array, z: Array) -> Array:
         sign = _sign(y)
-        out: Array = -2.0 * sign * np.maximum(0.0, 1.0 - sign * z)
-        return out
+        return np.asarray(-2.0 * sign * np.maximum(0.0, 1.0 - sign * z))
 
     def second(self, y: Array, z: Array) -> Array:
         return np.where(_sign(y) * z < 1.0, 2.0, 0.0)
@@ -234,8 +227,9 @@ class Multinomial:
         own = np.take_along_axis(z, y.astype(np.intp)[:, None], axis=1)
         # log1p of the others' shares where the own class leads: a confident right answer keeps its tiny loss.
         with np.errstate(invalid="ignore"):
-            out: Array = np.where(own == top, _log1p_others(z, y), logsumexp(z, axis=1, keepdims=True) - own)[:, 0]
-        return out
+            return np.asarray(
+                np.where(own == top, _log1p_others(z, y), logsumexp(z, axis=1, keepdims=True) - own)[:, 0]
+            )
 
     def first(self, y: Array, z: Array) -> Array:
         slopes: Array = softmax(z, axis=1)
