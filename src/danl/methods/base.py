@@ -114,8 +114,8 @@ class Info:
     """f at the state's model, where the workers reported it: for runs that cannot be measured from outside."""
     exact_norm: float = np.nan
     """|grad f| there, where every worker sent all of it."""
-    refused: bool = False
-    """Whether the losses that came refused the trial step."""
+    trial_rejected: bool = False
+    """Whether the losses that came were too high to accept the trial step."""
     lost: tuple[int, ...] = ()
     """Where the quorum is lost: workers that are gone. Default: those that were absent from this exchange."""
 
@@ -151,6 +151,14 @@ class Method(Protocol[S]):
     def absorb(self, state: S, replies: Replies, setup: Setup) -> tuple[S, Info]:
         """The state that the replies lead to, whatever is missing among them, and what they showed."""
         ...
+
+
+class HoldsHessian:
+    """A method whose server holds a whole Hessian: the run is refused where that does not fit into memory."""
+
+    def curvature_numbers(self, regions: Regions) -> int:
+        """Numbers of the curvature that the server holds."""
+        return regions.n_coefficients**2
 
 
 AnyMethod = Method[Any]

@@ -73,7 +73,7 @@ class DANL:
         rounded of the curvature, the optimum does not.
     patience : int
         A worker that missed this many exchanges in a row counts as gone. An exchange is missed when the engine has
-        waited for the worker as long as it was told to; one that is down and expected back has missed nothing.
+        waited for the worker as long as its deadline says; one that is down and expected back has missed nothing.
     quorum : float
         The run goes on while more than this share of the workers is alive.
 

@@ -18,11 +18,10 @@ from typing import Literal
 import numpy as np
 
 from danl.methods.acceptance import Step, margins_of, only_rounding, size_of
-from danl.methods.base import Info, Setup, Status, Turn, too_few
+from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_options
 from danl.methods.ending import Origin, Remark, verdict
 from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
-from danl.objective.regions import Regions
 from danl.protocol.messages import Array, Exchange, GradientTask, HessianTask
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss_size
@@ -44,12 +43,6 @@ class DescentState:
     largest: float = 0.0  # of the losses reported so far
     origin: Origin | None = None  # where some coefficients have no penalty: to see those that have no end
     remark: Remark | None = None
-
-
-def gradient_exchange(state: DescentState, setup: Setup, turn: Turn, batch_size: int | None) -> Exchange:
-    """Ask everyone for the whole gradient at w."""
-    task = GradientTask(turn.exchange, state.w, batch_size=batch_size)
-    return setup.ask_everyone("gradient", task)
 
 
 def descend(
@@ -74,18 +67,6 @@ def descend(
     return replace(state, w=state.w + direction), info
 
 
-def hessian_exchange(
-    state: DescentState,
-    setup: Setup,
-    turn: Turn,
-    batch_size: int | None = None,
-    hessian_batch: int | None = None,
-) -> Exchange:
-    """Ask everyone for gradient and Hessian at w."""
-    task = HessianTask(turn.exchange, state.w, batch_size, hessian_batch)
-    return setup.ask_everyone("hessian", task)
-
-
 def newton_step(
     state: DescentState, replies: Replies, setup: Setup, mu: float | None, *, exact: bool
 ) -> tuple[DescentState, Info]:
@@ -99,7 +80,7 @@ def newton_step(
 
 
 @dataclass(frozen=True)
-class NewtonZero:
+class NewtonZero(HoldsHessian):
     """One Hessian exchange, then full gradients against the fixed curvature.
 
     Parameters
@@ -111,6 +92,8 @@ class NewtonZero:
 
     """
 
+    name = "newton-zero"
+
     mu: float | None = None
     batch_size: int | None = None
     hessian_batch: int | None = None
@@ -118,21 +101,14 @@ class NewtonZero:
     def __post_init__(self) -> None:
         check_options(self)
 
-    @property
-    def name(self) -> str:
-        return "newton-zero"
-
-    def curvature_numbers(self, regions: Regions) -> int:
-        """Of a whole Hessian."""
-        return regions.n_coefficients**2
-
     def begin(self, setup: Setup) -> DescentState:
         return DescentState(setup.w0)
 
     def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
         if state.metric is not None:
-            return gradient_exchange(state, setup, turn, self.batch_size)
-        return hessian_exchange(state, setup, turn, self.batch_size, self.hessian_batch)
+            return setup.ask_everyone("gradient", GradientTask(turn.exchange, state.w, batch_size=self.batch_size))
+        task = HessianTask(turn.exchange, state.w, self.batch_size, self.hessian_batch)
+        return setup.ask_everyone("hessian", task)
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
         if not len(replies.workers):
@@ -144,7 +120,7 @@ class NewtonZero:
 
 
 @dataclass(frozen=True)
-class NewtonUndamped:
+class NewtonUndamped(HoldsHessian):
     """Newton's method with a Hessian exchange every round and the full step, whatever comes of it.
 
     Parameters
@@ -154,24 +130,18 @@ class NewtonUndamped:
 
     """
 
+    name = "newton-undamped"
+
     mu: float | None = None
 
     def __post_init__(self) -> None:
         check_options(self)
 
-    @property
-    def name(self) -> str:
-        return "newton-undamped"
-
-    def curvature_numbers(self, regions: Regions) -> int:
-        """Of a whole Hessian."""
-        return regions.n_coefficients**2
-
     def begin(self, setup: Setup) -> DescentState:
         return DescentState(setup.w0)
 
     def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
-        return hessian_exchange(state, setup, turn)
+        return setup.ask_everyone("hessian", HessianTask(turn.exchange, state.w))
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
         if not len(replies.workers):
@@ -193,15 +163,13 @@ class GradientDescent:
 
     """
 
+    name = "gd"
+
     learning_rate: float | None = None
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
         check_options(self)
-
-    @property
-    def name(self) -> str:
-        return "gd"
 
     def begin(self, setup: Setup) -> DescentState:
         rate = self.learning_rate
@@ -213,7 +181,7 @@ class GradientDescent:
     def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
         if state.squares == "asked":
             return ask_smoothness(setup, turn)
-        return gradient_exchange(state, setup, turn, self.batch_size)
+        return setup.ask_everyone("gradient", GradientTask(turn.exchange, state.w, batch_size=self.batch_size))
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
         if not len(replies.workers):

@@ -55,6 +55,8 @@ class FedAvg:
 
     """
 
+    name = "fedavg"
+
     rounds: int | None = None
     steps: int = 10
     learning_rate: float | None = None
@@ -64,10 +66,6 @@ class FedAvg:
         check_options(self, steps=1)
         if self.rounds is not None:
             check_whole("rounds", self.rounds, next_step="leave it out to go on until max_rounds")
-
-    @property
-    def name(self) -> str:
-        return "fedavg"
 
     def begin(self, setup: Setup) -> FedAvgState:
         return FedAvgState(setup.w0, learning_rate=self.learning_rate, asked=self.learning_rate is None)

@@ -15,8 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from danl.methods.base import Info, Setup, Status, Turn
-from danl.objective.regions import Regions
+from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn
 from danl.protocol.messages import (
     FOR_GOOD,
     Array,
@@ -45,7 +44,7 @@ class InformationState:
 
 
 @dataclass(frozen=True)
-class Information:
+class Information(HoldsHessian):
     """The Hessian, and with `scores` the rows' scores, at the start of the run.
 
     Parameters
@@ -60,17 +59,11 @@ class Information:
 
     """
 
+    name = "information"
+
     scores: bool = False
     hessian: bool = True
     patience: int = 50
-
-    @property
-    def name(self) -> str:
-        return "information"
-
-    def curvature_numbers(self, regions: Regions) -> int:
-        """Of a whole Hessian."""
-        return regions.n_coefficients**2
 
     def begin(self, setup: Setup) -> InformationState:
         everyone = np.ones(setup.n_workers, dtype=bool)

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from danl.methods.acceptance import Step, margins_of, size_of
-from danl.methods.base import Info, Setup, Status, Turn, too_few
+from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_options
 from danl.methods.ending import Origin, Remark, verdict
-from danl.objective.regions import Regions
 from danl.protocol.messages import Array, Exchange, HessianTask, LossTask
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss
@@ -49,7 +48,7 @@ class NewtonState:
 
 
 @dataclass(frozen=True)
-class Newton:
+class Newton(HoldsHessian):
     """Safeguarded Newton. Needs every worker in every exchange: losses compare only over the same workers.
 
     Parameters
@@ -61,19 +60,13 @@ class Newton:
 
     """
 
+    name = "newton"
+
     mu: float | None = None
     hessian_batch: int | None = None
 
     def __post_init__(self) -> None:
         check_options(self)
-
-    @property
-    def name(self) -> str:
-        return "newton"
-
-    def curvature_numbers(self, regions: Regions) -> int:
-        """Of a whole Hessian."""
-        return regions.n_coefficients**2
 
     def begin(self, setup: Setup) -> NewtonState:
         return NewtonState(setup.w0)
@@ -122,6 +115,6 @@ def rejected(state: NewtonState) -> tuple[NewtonState, Info]:
     assert state.step is not None
     shorter = state.step.shorter()
     if shorter is not None:
-        return replace(state, step=shorter, searching=True), Info(refused=True)
+        return replace(state, step=shorter, searching=True), Info(trial_rejected=True)
     status, remark = verdict(state.step.given_up(), state.origin, state.w, state.step, final=True)
-    return replace(state, step=None, status=status, remark=remark), Info(refused=True)
+    return replace(state, step=None, status=status, remark=remark), Info(trial_rejected=True)

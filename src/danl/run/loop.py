@@ -294,7 +294,7 @@ class Loop:
             kind=exchange.kind,
             active=len(replies.workers),
             failed=len(self.failures) - state.n_failures,
-            refused=int(state.info.refused and exchange.kind != "check"),
+            refused=int(state.info.trial_rejected and exchange.kind != "check"),
             min_coverage=masks.min_coverage,
             max_staleness=masks.max_staleness,
             min_trained=masks.min_trained,
