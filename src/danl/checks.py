@@ -17,21 +17,17 @@ from danl.errors import InputError, bad_argument
 
 def is_whole(value: object, least: float = -math.inf) -> TypeGuard[int]:
     """Whether this is a whole number, of at least so much."""
-    return not _is_bool(value) and isinstance(value, Integral) and int(value) >= least
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
 
 
 def is_real(value: object) -> TypeGuard[float]:
     """Whether this is a number, and not a complex one; infinity and nan are."""
-    return not _is_bool(value) and isinstance(value, Real)
+    return not isinstance(value, bool) and isinstance(value, Real)
 
 
 def is_finite(value: object) -> TypeGuard[float]:
     """Whether this is a number that is neither infinite nor nan."""
     return is_real(value) and math.isfinite(value)
-
-
-def _is_bool(value: object) -> bool:
-    return isinstance(value, bool)
 
 
 def check_whole(name: str, value: object, least: int = 1, next_step: str = "") -> int:

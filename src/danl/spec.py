@@ -25,17 +25,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 def parse_spec(text: str, *, argument: str) -> tuple[str, dict[str, SpecValue]]:
-    """Split ``name:key=value,key=value`` into the name and its options.
+    """Split ``name:key=value,key=value`` into the name and its options; errors name the caller's `argument`.
 
-    Values become int, float, bool (``true``, ``false``) or stay text. A hyphen in a key reads as an
-    underscore, as it does in command-line options.
-
-    Parameters
-    ----------
-    text
-        The spec, for example ``"dirichlet:alpha=0.5"``.
-    argument
-        What the caller's argument is called; errors name it.
+    Values become int, float, bool (``true``, ``false``) or stay text. A hyphen in a key reads as an underscore, as it
+    does in command-line options.
     """
     if not isinstance(text, str):
         raise bad_argument(argument, text, f"text {_FORM}")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from danl.report import running_totals as totals_module
+from danl.report import live_page as live_module
 from danl.report import write_report
 from danl.report.live_page import LivePage, LiveServer
 from danl.run.trace import Trace
@@ -232,7 +232,7 @@ def test_what_is_known_of_workers_only_since_an_exchange_is_said_to_be_so(browse
 
 
 def test_a_served_page_keeps_open_what_was_opened_and_only_the_newest_masks(browser, monkeypatch):
-    monkeypatch.setattr(totals_module, "frames_that_fit", lambda trace: 6)
+    monkeypatch.setattr(live_module, "frames_that_fit", lambda trace: 6)
     whole, trace = large_run(40, 4, 3), Trace()
     trace.begin(4, 3)
     page = LivePage(trace, dict(whole.config))

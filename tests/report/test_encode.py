@@ -41,7 +41,7 @@ def test_masks_are_what_they_were():
 
 
 def test_four_in_a_byte():
-    assert four_in_a_byte(np.array([1, 2, 0, 3, 1], dtype=np.int8)) == bytes([0b11001001, 1])
+    assert four_in_a_byte(np.array([1, 2, 0, 3, 1], dtype=np.int8)).tobytes() == bytes([0b11001001, 1])
 
 
 def test_masks_that_do_not_fit_are_thinned_and_keep_their_staleness():

@@ -11,7 +11,6 @@ import pytest
 
 import danl
 from danl.report import live_page as live_module
-from danl.report import running_totals as totals_module
 from danl.report.encode import row_columns
 from danl.report.live_page import LivePage, LiveServer
 from danl.report.payload import summary_of, workers_of
@@ -247,7 +246,7 @@ def test_an_answer_looks_at_the_newest_rows_only(running, monkeypatch):
 
 
 def test_masks_of_a_long_run_are_those_of_the_newest_exchanges(running, monkeypatch):
-    monkeypatch.setattr(totals_module, "frames_that_fit", lambda trace: 4)
+    monkeypatch.setattr(live_module, "frames_that_fit", lambda trace: 4)
     _, page, go_on, _ = running
     first = page.rows_after(0)["run"]
     assert (numbers(first["masks"]["exchange"]), first["masks"]["most"]) == ([1, 2, 3, 4], 4)
@@ -255,7 +254,7 @@ def test_masks_of_a_long_run_are_those_of_the_newest_exchanges(running, monkeypa
     assert first["notes"][0].startswith("The map of workers and regions has the newest 4 exchanges")
     go_on(7)
     assert numbers(page.rows_after(5)["run"]["masks"]["exchange"]) == [8, 9, 10, 11]
-    monkeypatch.setattr(totals_module, "frames_that_fit", lambda trace: 0)
+    monkeypatch.setattr(live_module, "frames_that_fit", lambda trace: 0)
     none = page.rows_after(5)["run"]
     assert none["masks"] is None
     assert none["no_masks"].startswith("Who trained what is left out: 12 pairs")

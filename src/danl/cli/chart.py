@@ -17,8 +17,12 @@ MOST_BINS = 1024
 AXIS = 7
 """Columns the numbers of the axis take."""
 HESSIAN, REFUSED = 1, 2
-MARKS = {0: " ", HESSIAN: "H", REFUSED: "x", HESSIAN | REFUSED: "#"}
-MARK_STYLES = {" ": "", "H": "bold cyan", "x": "bold red", "#": "bold magenta"}
+MARKS = {
+    0: (" ", ""),
+    HESSIAN: ("H", "bold cyan"),
+    REFUSED: ("x", "bold red"),
+    HESSIAN | REFUSED: ("#", "bold magenta"),
+}
 MARKS_MEAN = "H Hessians, x step refused, # both"
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
 SHADES, PLAIN_SHADES = "·░▒▓█", ".:-+#"
@@ -67,34 +71,22 @@ def merged(bins: Sequence[Bin], count: int) -> list[Bin]:
 def curve(course: Course, width: int, height: int, *, plain: bool = False) -> list[Text]:
     """The values as bars on a log scale, `height` lines, and a line of marks below."""
     columns = course.columns(width - AXIS - 1)
-    logs = [_log(each.value) for each in columns]
-    known = [log for log in logs if math.isfinite(log)]
-    top, bottom = (math.ceil(max(known)), math.floor(min(known))) if known else (0, -1)
+    logs = np.log10(floored([each.value for each in columns]))
+    known = logs[np.isfinite(logs)]
+    top, bottom = (math.ceil(known.max()), math.floor(known.min())) if len(known) else (0, -1)
     top = max(top, bottom + 1)
     bars, steps = PLAIN_BARS if plain else BARS, len(BARS) - 1
+    levels = np.round(height * steps * np.clip((logs - bottom) / (top - bottom), 0.0, 1.0))
+    levels = np.nan_to_num(
+        np.maximum(levels, 1.0)
+    )  # something of the lowest is seen, too, nothing of what is no number
     lines = []
     for row in range(height):
         label = f"1e{top:+03d}" if row == 0 else f"1e{bottom:+03d}" if row == height - 1 else ""
-        base = (height - 1 - row) * steps
-        cells = "".join(_bar(log, top, bottom, height * steps, base, bars) for log in logs)
+        here = np.clip(levels - (height - 1 - row) * steps, 0, steps).astype(int)
+        cells = "".join(bars[level] for level in here)
         lines.append(Text.assemble((f"{label:>{AXIS}}", "dim"), " ", (cells, "green")))
-    marks = Text(" " * (AXIS + 1))
-    for each in columns:
-        mark = MARKS[each.marks]
-        marks.append(mark, MARK_STYLES[mark])
-    return [*lines, marks]
-
-
-def _log(value: float) -> float:
-    return math.log10(floored(value))
-
-
-def _bar(log: float, top: int, bottom: int, most: int, base: int, bars: str) -> str:
-    if math.isnan(log):
-        return " "
-    share = min(max((log - bottom) / (top - bottom), 0.0), 1.0)
-    level = max(round(most * share), 1)  # something of the lowest is seen, too
-    return bars[min(max(level - base, 0), len(bars) - 1)]
+    return [*lines, Text.assemble(" " * (AXIS + 1), *(MARKS[each.marks] for each in columns))]
 
 
 def matrix(trained: Mask, asked: Int8Array, width: int, height: int, *, plain: bool = False) -> list[Text]:
@@ -135,7 +127,6 @@ def _cell(trained: Mask, asked: Int8Array, plain: bool) -> tuple[str, str]:
 def matrix_means(n_workers: int, n_regions: int, width: int, height: int, *, plain: bool = False) -> str:
     """What the cells of `matrix` stand for."""
     shades = PLAIN_SHADES if plain else SHADES
-    several = n_workers > max(width - 2 - len(str(n_workers)) - 2, 1) or n_regions > height
-    if several:
+    if n_workers > max(width - 2 - len(str(n_workers)) - 2, 1) or n_regions > height:
         return f"{shades[-1]} all, {shades[3]}{shades[2]}{shades[1]} some, {shades[0]} none of several, x no answer"
     return f"{shades[-1]} trained, {shades[0]} not, x no answer, blank not asked"

@@ -83,7 +83,11 @@ def fit(
         raise InputError("--live and --quiet: one shows the run, the other nothing of it; give one of them")
     if serve_port is not None and not serve:
         raise InputError(f"--serve-port={serve_port}: is the port of --serve, which is not given; add --serve")
-    loggers = loggers_of(mlflow, tensorboard, f"{method} on {Path(options.data).name}")
+    loggers: list[MLflow | TensorBoard] = []
+    if mlflow is not None:
+        loggers.append(MLflow(tracking_uri=mlflow, run_name=f"{method} on {Path(options.data).name}"))
+    if tensorboard is not None:
+        loggers.append(TensorBoard(tensorboard))
     if on_sites(options.engine):
         if checkpoint is not None or resume is not None:
             raise InputError("--checkpoint and --resume: are not for --engine flower; leave them out")
@@ -107,7 +111,8 @@ def fit(
         optimum = options.reference(job, screen) if reference else None
         trace = Trace()
         earlier = Earlier(trace, out / WORKERS if out is not None and resume is not None else None)
-        request = requested(options, method, job, checkpoint=text_of(checkpoint), resume=text_of(resume))
+        folders = {"checkpoint": checkpoint and str(checkpoint), "resume": resume and str(resume)}
+        request = requested(options, method, job, **folders)
         served = Served(serve_port or 0, trace, request, job.title, screen) if serve else None
         with served or nullcontext():
             result = options.solve(
@@ -138,16 +143,6 @@ def fit(
     return EXIT[result.status] if whole else NOT_WRITTEN
 
 
-def loggers_of(mlflow: str | None, tensorboard: Path | None, name: str) -> list[MLflow | TensorBoard]:
-    """What --mlflow and --tensorboard ask for."""
-    loggers: list[MLflow | TensorBoard] = []
-    if mlflow is not None:
-        loggers.append(MLflow(tracking_uri=mlflow, run_name=name))
-    if tensorboard is not None:
-        loggers.append(TensorBoard(tensorboard))
-    return loggers
-
-
 def connect(loggers: Sequence[MLflow | TensorBoard], screen: Console) -> None:
     """Open what is logged to, before anything is computed; a server may take its time."""
     for logger in loggers:
@@ -155,11 +150,6 @@ def connect(loggers: Sequence[MLflow | TensorBoard], screen: Console) -> None:
             where = re.sub(r"//[^/@]*@", "//", str(logger.tracking_uri))  # a password is not for the screen
             screen.print(f"connecting to {where}", style="dim", soft_wrap=True)
         logger.connect()
-
-
-def text_of(path: Path | None) -> str | None:
-    """A path as it was given."""
-    return None if path is None else str(path)
 
 
 def at_address(engine: str, address: str | None) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -47,23 +46,16 @@ def forecast(seen: Sequence[Seen], *, tol: float, left: int) -> str:
         return "reached; the workers have the last word"
     if len(values) < FEWEST:
         return "unclear"
-    slope, error = _line(np.log10(values))
+    (slope, _), covariance = np.polyfit(np.arange(len(values)), np.log10(values), 1, cov=True)
+    error = math.sqrt(covariance[0, 0])
     if slope > -max(FLAT, SURE * error):
         return "unclear: it does not fall steadily"
     if slope > -SLOWEST:
         return "unclear: it falls too slowly to tell"
-    needed = math.ceil(math.log10(values[-1] / tol) / -slope)
+    needed = math.ceil(math.log10(values[-1] / tol) / -slope - 1e-9)  # rounding is no exchange
     if needed > left:
         return f"about {needed} exchanges, more than the {left} left"
     return f"about {needed} exchanges{_in(needed * pace)}"
-
-
-def _line(logs: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float]:
-    """The slope of the straight line through the values, and its standard error."""
-    x = np.arange(len(logs)) - (len(logs) - 1) / 2
-    slope = float(x @ logs) / float(x @ x)
-    rest = logs - logs.mean() - slope * x
-    return slope, math.sqrt(float(rest @ rest) / (len(logs) - 2) / float(x @ x))
 
 
 def _in(seconds: float) -> str:

@@ -268,14 +268,10 @@ class Job:
 
 def shares_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give `command(options, ...)` the options of RunOptions beside its own, in one signature for the parser."""
-    shared, own = (
-        [
-            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for each in inspect.signature(of, eval_str=True).parameters.values()
-        ]
+    shared, (_, *own) = (  # of its own without `options`
+        [each.replace(kind=each.KEYWORD_ONLY) for each in inspect.signature(of, eval_str=True).parameters.values()]
         for of in (RunOptions, command)
     )
-    own = own[1:]  # without the options themselves
 
     def run(**values: Any) -> int:
         options = RunOptions(**{parameter.name: values.pop(parameter.name) for parameter in shared})
@@ -287,15 +283,14 @@ def shares_options(command: Callable[..., int]) -> Callable[..., int]:
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     # The data set first; within a panel of the help, what the command is about comes before what all commands share.
-    ordered = [shared[0], *sorted([*own, *shared[1:]], key=lambda each: PANELS.index(panel_of(each)))]
+    ordered = [shared[0], *sorted([*own, *shared[1:]], key=_panel)]
     run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
     return run
 
 
-def panel_of(parameter: inspect.Parameter) -> str:
-    """The panel of the help an option is shown in."""
-    return str(get_args(parameter.annotation)[1].rich_help_panel)
+def _panel(parameter: inspect.Parameter) -> int:
+    return PANELS.index(get_args(parameter.annotation)[1].rich_help_panel)
 
 
 def with_option(text: str, name: str, value: object) -> str:

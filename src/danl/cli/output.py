@@ -107,17 +107,12 @@ def say_written(out: Path | None, missing: Sequence[str], screen: Console, figur
 def remove_page(folder: Path, screen: Console) -> None:
     """Remove the page of `danl report` that was made of what this folder held before, and say so."""
     page = folder / NAME
-    with suppress(OSError):  # a folder that cannot be written to has said so already
-        if not page.is_file() or not is_report(page):
-            return
+    with suppress(OSError):  # there is none, or the folder cannot be written to and has said so already
+        with page.open("rb") as file:
+            if b"danl report</title>" not in file.read(4096):
+                return  # one of the user's of that name
         page.unlink()
         screen.print(f"removed {page}, made of the run that was there; danl report makes a new one", soft_wrap=True)
-
-
-def is_report(page: Path) -> bool:
-    """Whether a file is a page of `danl report`, and not one of the user's of that name."""
-    with page.open("rb") as file:
-        return b"danl report</title>" in file.read(4096)
 
 
 def requested(options: RunOptions, method: str, job: Job, **own: Any) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
+from danl.checks import check_installed
 from danl.cli.display import console
 from danl.cli.options import OUTPUT, option
 from danl.errors import InputError
-from danl.wording import human_bytes
+from danl.wording import counted, human_bytes
 
 NAME = "report.html"
 
@@ -21,8 +22,7 @@ def report(
         list[Path], typer.Argument(metavar="DIR...", help="Folders that danl fit --out or danl compare --out wrote.")
     ],
     out: Annotated[
-        Path | None,
-        option(OUTPUT, "The page; default: report.html in DIR, or here for several folders."),
+        Path | None, option(OUTPUT, "The page; default: report.html in DIR, or here for several folders.")
     ] = None,
     browser: Annotated[bool, option(OUTPUT, "Show the page in a browser.", "--open/--no-open")] = False,
     force: Annotated[bool, option(OUTPUT, "Overwrite a page that is there already.", "--force")] = False,
@@ -31,17 +31,16 @@ def report(
 
     Example: danl report run --open
     """
-    from danl.report.page import require_plotly, write_report  # here: --help should not wait for it
+    from danl.report.page import write_report  # here: --help should not wait for it
     from danl.report.recorded import read_runs
 
     screen = console()
-    require_plotly()
+    check_installed("report", "plotly", "report")
     path = out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
     runs = read_runs(folders)
     check_page(path, force=force)
     write_report(runs, path)
-    what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    screen.print(f"{what}, {human_bytes(path.stat().st_size)}, written to {path}", soft_wrap=True)
+    screen.print(f"{counted(len(runs), 'run')}, {human_bytes(path.stat().st_size)}, written to {path}", soft_wrap=True)
     if browser and not webbrowser.open(path.resolve().as_uri()):
         screen.print("no browser was found; open the file in one", soft_wrap=True)
     return 0

@@ -90,16 +90,14 @@ def reproduce(
         return 130
     seconds = time.perf_counter() - begun
     if as_json:
-        claims = [
-            {"claim": verdict.claim, "verdict": verdict.word, "readings": list(verdict.readings)}
-            for verdict in made.verdicts or ()
-        ]
         summary = {
             "out": str(out),
             "runs": count,
             "computed": missing,
             "figures": [str(path) for path in made.figures],
-            "claims": claims,
+            "claims": [
+                {"claim": each.claim, "verdict": each.word, "readings": each.readings} for each in made.verdicts or ()
+            ],
             "seconds": seconds,
         }
         print(json.dumps(summary, allow_nan=False))
@@ -152,17 +150,19 @@ def progress_of(screen: Console, total: int, *, quiet: bool) -> Iterator[Callabl
     if quiet or not total:
         yield lambda done: None
     elif not screen.is_terminal:
-        yield PlainProgress(screen, total)
+        begun = said = time.perf_counter()
+
+        def say(done: int) -> None:
+            nonlocal said
+            now = time.perf_counter()
+            if now - said >= PLAIN_SECONDS and done:
+                said = now
+                screen.print(f"{done} of {total} rounds, about {(now - begun) / done * (total - done):.0f} s left")
+
+        yield say
     else:
-        columns = (
-            TextColumn("rounds"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=screen, transient=True) as bar:
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        with Progress(TextColumn("rounds"), *columns, console=screen, transient=True) as bar:
             task = bar.add_task("rounds", total=total)
 
             def show(done: int) -> None:
@@ -171,21 +171,6 @@ def progress_of(screen: Console, total: int, *, quiet: bool) -> Iterator[Callabl
                     bar.stop()  # what comes next has a line of its own
 
             yield show
-
-
-class PlainProgress:
-    """Now and then a line that says how far it is."""
-
-    def __init__(self, screen: Console, total: int) -> None:
-        self._screen, self._total, self._begun, self._told = screen, total, time.perf_counter(), time.perf_counter()
-
-    def __call__(self, done: int) -> None:
-        now = time.perf_counter()
-        if now - self._told < PLAIN_SECONDS or not done:
-            return
-        self._told = now
-        left = (now - self._begun) / done * (self._total - done)
-        self._screen.print(f"{done} of {self._total} rounds, about {left:.0f} s left")
 
 
 def waiting(screen: Console, *, quiet: bool) -> Callable[[str], AbstractContextManager[object]]:

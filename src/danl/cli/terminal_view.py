@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
-from typing import Self
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -38,19 +37,7 @@ STOP_HINT = "Ctrl-C ends the run with what it has"
 class TerminalView(ProgressLine):
     """Follows one run; a callback of `danl.solve`, and a context.
 
-    Parameters
-    ----------
-    target : Console
-        Where it is shown.
-    title, label : str
-        What is solved, and by which method.
-    max_rounds : int
-        Most exchanges after the first one.
-    tol : float
-        The decrement the run is to reach.
-    trace : Trace, optional
-        That of the run, for the matrix; without one only the counts of the rows are shown.
-
+    `title` says what is solved and `label` by which method; without the run's `trace` counts stand for the matrix.
     """
 
     def __init__(
@@ -61,15 +48,11 @@ class TerminalView(ProgressLine):
         self._course, self._seen = Course(), deque[Seen](maxlen=WINDOW)
         self._row: Row | None = None
         self._round: tuple[Row, Mask, Int8Array] | None = None  # the newest that trained something
-        self._up = self._down = self._failed = self._hessians = self._refused = 0
+        self._sums = Counter[str]()
         self._said, self._said_of = -math.inf, -1
         self._ended = False
         if target.is_terminal:
             self._live = Live(self, console=target, refresh_per_second=PER_SECOND, vertical_overflow="crop")
-
-    def __enter__(self) -> Self:
-        self._begun = time.perf_counter()
-        return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         self._ended = True
@@ -89,31 +72,23 @@ class TerminalView(ProgressLine):
         self._take(row, time.perf_counter() - self._begun)
         if self._trace is not None and len(self._trace) and row.kind in TRAINING:
             self._round = (row, self._trace.trained_in(-1), self._trace.asked_in(-1))
-        if self._live is None:
-            self._say_if_due(row)
+        silent = time.perf_counter() - self._said
+        due = (row.exchange % LINE_EVERY == 0 and silent >= LINE_SECONDS) or silent >= LONGEST_SILENCE
+        if self._live is None and due:
+            self._say(row)
 
     def _take(self, row: Row, elapsed: float) -> None:
-        self._up, self._down = self._up + row.bytes_up, self._down + row.bytes_down
-        self._failed, self._refused = self._failed + row.failed, self._refused + row.refused
-        self._hessians += row.kind == "hessian"
-        value = row.gap if not math.isnan(row.gap) else row.grad_norm
-        self._course.add(value, HESSIAN * (row.kind == "hessian") | REFUSED * row.refused)
+        hessian, value = row.kind == "hessian", row.grad_norm if math.isnan(row.gap) else row.gap
+        self._sums.update(up=row.bytes_up, down=row.bytes_down, failed=row.failed, refused=row.refused, hessian=hessian)
+        self._course.add(value, HESSIAN * hessian | REFUSED * row.refused)
         self._seen.append(Seen(row.decrement, elapsed))
         self._row = row
 
-    # Without a terminal.
-
-    def _say_if_due(self, row: Row) -> None:
-        silent = time.perf_counter() - self._said
-        if (row.exchange % LINE_EVERY == 0 and silent >= LINE_SECONDS) or silent >= LONGEST_SILENCE:
-            self._say(row)
-
     def _say(self, row: Row) -> None:
+        """A line, where there is no terminal."""
         self._said, self._said_of = time.perf_counter(), row.exchange
         parts = [self._label, self._position(row), row.kind, progress_of(row), self._traffic(), self._elapsed()]
         self._console.print("  ".join(parts), soft_wrap=True)
-
-    # The view.
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.lines(options.max_width, console.height - 1, plain=options.ascii_only)
@@ -123,12 +98,16 @@ class TerminalView(ProgressLine):
         row = self._row
         if row is None:
             return [_cut(Text(self._title, "bold"), width), Text("waiting for the workers", "dim")][:height]
-        round_, seen = self._round, list(self._seen)
-        n_regions = len(row.coverage)
         spare = max(height - 9, 0)  # what the other lines leave to curve and matrix
-        matrix_height = min(n_regions, max(spare // 2, 1))
+        matrix_height = min(len(row.coverage), max(spare // 2, 1))
         curve_height = min(max(spare - matrix_height, 1), 10)
-        scale = f"{'gap' if not math.isnan(row.gap) else '|grad|'}, log scale: "
+        scale = f"{'|grad|' if math.isnan(row.gap) else 'gap'}, log scale: "
+        sums = self._sums
+        happened = (
+            f"{sums['hessian']} with Hessians",
+            f"{sums['refused']} refused",
+            f"{sums['failed']} replies missing",
+        )
         marks = Text((scale if len(scale) + len(MARKS_MEAN) <= width else "") + MARKS_MEAN, "dim")
         sections: list[tuple[int, list[Text]]] = [  # what matters less has the larger number
             (6, [Text(self._title, "bold")]),
@@ -136,20 +115,18 @@ class TerminalView(ProgressLine):
             (1, [_joined(self._numbers(row), width)]),
             (2, curve(self._course, width, curve_height, plain=plain)),
             (7, [marks]),
-            (3, self._who(row, round_, width, matrix_height, plain)),
-            (4, [_joined(self._counts(), width)]),
-            (1, [] if self._ended else [Text(self._left(row, seen))]),
+            (3, self._who(row, width, matrix_height, plain)),
+            (4, [_joined([self._traffic(), *happened], width)]),
+            (1, [] if self._ended else [Text(self._left(row))]),
             (5, [] if self._ended else [Text(STOP_HINT, "dim")]),
         ]
         return [_cut(line, width) for line in _fitting(sections, height)]
 
-    def _who(
-        self, row: Row, newest: tuple[Row, Mask, Int8Array] | None, width: int, height: int, plain: bool
-    ) -> list[Text]:
+    def _who(self, row: Row, width: int, height: int, plain: bool) -> list[Text]:
         """The matrix of the newest round, or the counts where there is no trace of it."""
+        newest = self._round
         if newest is None:
-            counts = " ".join(map(str, row.coverage))
-            return [Text(f"workers on each region: {counts}")]
+            return [Text(f"workers on each region: {' '.join(map(str, row.coverage))}")]
         row, trained, asked = newest
         means = matrix_means(len(trained), trained.shape[1], width, height, plain=plain)
         heads = (f"regions x {len(trained)} workers, exchange {row.exchange}: ", f"exchange {row.exchange}: ", "")
@@ -168,20 +145,14 @@ class TerminalView(ProgressLine):
         yield self._elapsed()
         yield f"objective {row.objective:.8g}"
 
-    def _counts(self) -> Iterable[str]:
-        yield self._traffic()
-        yield f"{self._hessians} with Hessians"
-        yield f"{self._refused} refused"
-        yield f"{self._failed} replies missing"
-
     def _traffic(self) -> str:
-        return f"{human_bytes(self._up)} up, {human_bytes(self._down)} down"
+        return f"{human_bytes(self._sums['up'])} up, {human_bytes(self._sums['down'])} down"
 
     def _elapsed(self) -> str:
         return duration(time.perf_counter() - self._begun)
 
-    def _left(self, row: Row, seen: list[Seen]) -> str:
-        left = forecast(seen, tol=self._tol, left=max(self._max_rounds - row.exchange, 0))
+    def _left(self, row: Row) -> str:
+        left = forecast(list(self._seen), tol=self._tol, left=max(self._max_rounds - row.exchange, 0))
         return f"to decrement {self._tol:g}: {left}" if self._tol > 0 else left
 
 

@@ -31,17 +31,7 @@ def plot_gallery(histories: Mapping[str, History], path: str | Path, *, title: s
     """Draw several runs on the same workers and regions as four panels (PNG, SVG or PDF by suffix).
 
     Gap against exchanges and against megabytes; how many workers trained each region in each exchange; and the bytes of
-    each run by kind of exchange.
-
-    Parameters
-    ----------
-    histories : mapping of label to History
-        The runs.
-    path : path
-        Where to write.
-    title : str
-        A line above the panels.
-
+    each run by kind of exchange. The arguments are those of `danl.plot_histories`.
     """
     check_histories("plot_gallery", histories)
     from matplotlib.figure import Figure

@@ -5,8 +5,8 @@
     write_report(read_runs(["run"]), "run/report.html")
 
 `recorded.py` reads the folders, `findings.py` and `advice.py` say in sentences what the rows show, `payload.py` makes
-the page's data, `page.py` the page, `live_page.py` serves the same page while a run goes on, which `running_totals.py`
-adds up. Nothing here runs anything, and nothing is loaded from elsewhere: plotly, which draws, is copied into the page.
+the page's data, `page.py` the page, `live_page.py` serves the same page while a run goes on. Nothing here runs
+anything, and nothing is loaded from elsewhere: plotly, which draws, is copied into the page.
 """
 
 from __future__ import annotations

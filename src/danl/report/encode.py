@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from danl.objective.regions import IntArray
 from danl.report.recorded import RecordedRun
 from danl.run.history import TRAINING, History
-from danl.run.trace import Trace
+from danl.run.trace import Bits, Int8Array, Trace
 
 KINDS = ("hessian", "gradient", "loss", "local-steps", "smoothness", "scores", "check")
 MOST_POINTS = 6000
@@ -21,6 +22,12 @@ MARKED_POINTS = MOST_POINTS // 6
 """Of them, at most so many of each kind that is marked."""
 MASK_BYTES = 4_000_000
 """Of who trained what; more, and only some exchanges are kept."""
+COLUMNS = {
+    **dict.fromkeys(("gap", "grad_norm", "objective", "bytes", "seconds", "simulated"), "<f8"),
+    **dict.fromkeys(("exchange", "active", "failed", "coverage"), "<i4"),
+    **dict.fromkeys(("kind", "refused"), "<u1"),
+}
+"""Columns of the curves and their numpy kinds."""
 
 
 def text_of(values: Any, kind: str) -> str:
@@ -28,33 +35,20 @@ def text_of(values: Any, kind: str) -> str:
     return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode("ascii")
 
 
-def row_columns(run: RecordedRun, chosen: np.ndarray[Any, Any]) -> dict[str, Any]:
+def row_columns(run: RecordedRun, chosen: IntArray) -> dict[str, Any]:
     """The columns of the curves at the chosen rows; bytes and seconds are summed up to each of them."""
     history = run.history
     simulated = history.column("simulated_seconds")
     total = np.full(len(simulated), np.nan) if np.isnan(simulated).all() else np.nancumsum(simulated)
     sums = (history.total_bytes(), np.cumsum(history.column("seconds")), total)
-    part = history if len(chosen) == len(history) else History(history[int(place)] for place in chosen)
-    return columns_of(part, *(np.asarray(column)[chosen] for column in sums))
+    return columns_of(History(history[int(place)] for place in chosen), *(column[chosen] for column in sums))
 
 
 def columns_of(history: History, moved: Any, seconds: Any, simulated: Any) -> dict[str, Any]:
     """The columns of all of these rows, with the bytes and seconds of the run up to each of them."""
-    columns = {
-        "exchange": (history.column("exchange"), "<i4"),
-        "kind": ([kind_number(kind) for kind in history.column("kind").tolist()], "<u1"),
-        "gap": (history.column("gap"), "<f8"),
-        "grad_norm": (history.column("grad_norm"), "<f8"),
-        "objective": (history.column("objective"), "<f8"),
-        "bytes": (moved, "<f8"),
-        "seconds": (seconds, "<f8"),
-        "simulated": (simulated, "<f8"),
-        "active": (history.column("active"), "<i4"),
-        "failed": (history.column("failed"), "<i4"),
-        "refused": (history.column("refused"), "<u1"),
-        "coverage": (history.column("coverage"), "<i4"),
-    }
-    return {name: text_of(values, kind) for name, (values, kind) in columns.items()}
+    made = {"kind": [kind_number(row.kind) for row in history]}
+    made |= {"bytes": moved, "seconds": seconds, "simulated": simulated}
+    return {name: text_of(made[name] if name in made else history.column(name), kind) for name, kind in COLUMNS.items()}
 
 
 def kind_number(kind: str) -> int:
@@ -62,22 +56,19 @@ def kind_number(kind: str) -> int:
     return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
-def chosen_rows(run: RecordedRun) -> np.ndarray[Any, Any]:
+def chosen_rows(run: RecordedRun) -> IntArray:
     """The rows that are drawn: all, or evenly spaced ones and some of each kind that is marked on the curves."""
     history, count = run.history, len(run.history)
     if count <= MOST_POINTS:
         return np.arange(count)
     marked = (history.column("kind") == "hessian", history.column("refused") == 1, history.column("failed") > 0)
     groups = [spaced(np.flatnonzero(flags), MARKED_POINTS) for flags in marked]
-    chosen: np.ndarray[Any, Any] = np.unique(np.concatenate([spaced(np.arange(count), MOST_POINTS // 2), *groups]))
-    return chosen
+    return np.unique(np.concatenate([spaced(np.arange(count), MOST_POINTS // 2), *groups]))
 
 
-def spaced(places: np.ndarray[Any, Any], most: int) -> np.ndarray[Any, Any]:
+def spaced(places: IntArray, most: int) -> IntArray:
     """At most so many of them, evenly spaced, the first and the last among them."""
-    if len(places) <= most:
-        return places
-    chosen: np.ndarray[Any, Any] = places[np.linspace(0, len(places) - 1, most).round().astype(int)]
+    chosen: IntArray = places[np.linspace(0, len(places) - 1, min(len(places), most)).round().astype(int)]
     return chosen
 
 
@@ -117,37 +108,30 @@ def left_out(trace: Trace) -> str:
 def all_masks(history: History, trace: Trace) -> dict[str, Any]:
     """Who trained what in all exchanges of a trace, as bits; these rows have their kinds."""
     kept = list(range(len(trace)))
-    return _frames(history, trace, kept) | {"trained": _bits(trace, kept)}
-
-
-def _bits(trace: Trace, kept: list[int]) -> str:
-    packed = b"".join(np.packbits(trace.trained_in(index)).tobytes() for index in kept)
-    return base64.b64encode(packed).decode("ascii")
+    bits = [np.packbits(trace.trained_in(index)) for index in kept]
+    return _frames(history, trace, kept) | {"trained": text_of(bits, "<u1")}
 
 
 def _frames(history: History, trace: Trace, kept: list[int]) -> dict[str, Any]:
     numbers = trace.exchanges[kept]
-    kinds = dict(zip(history.column("exchange").tolist(), history.column("kind").tolist(), strict=True))
+    kinds = {row.exchange: row.kind for row in history}
     return {
         "workers": trace.n_workers,
         "regions": trace.n_regions,
         "exchange": text_of(numbers, "<i4"),
         "kind": text_of([kind_number(kinds.get(number, "")) for number in numbers.tolist()], "<u1"),
-        "asked": base64.b64encode(b"".join(four_in_a_byte(trace.asked_in(index)) for index in kept)).decode("ascii"),
+        "asked": text_of([four_in_a_byte(trace.asked_in(index)) for index in kept], "<u1"),
     }
 
 
-def four_in_a_byte(codes: np.ndarray[Any, Any]) -> bytes:
+def four_in_a_byte(codes: Int8Array) -> Bits:
     """Numbers from 0 to 3, two bits each, the first one in the lowest bits; the last byte filled with zeros."""
-    padded = np.zeros(-(-len(codes) // 4) * 4, dtype=np.uint8)
-    padded[: len(codes)] = codes
-    quads = padded.reshape(-1, 4)
-    return (quads[:, 0] | quads[:, 1] << 2 | quads[:, 2] << 4 | quads[:, 3] << 6).astype(np.uint8).tobytes()
+    return np.packbits(codes[:, None] >> np.arange(2) & 1, bitorder="little")
 
 
 def _staleness_at(run: RecordedRun, trace: Trace, kept: list[int]) -> np.ndarray[Any, Any]:
     """Rounds that every pair went untrained, after each of the exchanges kept: (frames, N, Q)."""
-    kinds = dict(zip(run.history.column("exchange").tolist(), run.history.column("kind").tolist(), strict=True))
+    kinds = {row.exchange: row.kind for row in run.history}
     wanted = {index: place for place, index in enumerate(kept)}
     stale = np.zeros((trace.n_workers, trace.n_regions), dtype=np.int64)
     frames = np.zeros((len(kept), *stale.shape), dtype="<u2")

@@ -7,9 +7,11 @@ refused, and so is a request that was meant for another host's name, which is ho
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -19,14 +21,16 @@ import numpy as np
 
 from danl.checks import is_whole
 from danl.errors import InputError, bad_argument
+from danl.report.encode import all_masks, columns_of, frames_that_fit, left_out
 from danl.report.findings import Finding, findings
 from danl.report.page import page_of, policy
-from danl.report.payload import payload_of, sections_of
+from danl.report.payload import payload_of, sections_of, summary_of, workers_of
 from danl.report.recorded import RecordedRun
-from danl.report.running_totals import RunningTotals
 from danl.run.history import History, Row
 from danl.run.trace import Trace
 
+SUMMED = ("exchanges", "hessians", "refused", "failed", "bytes_up", "bytes_down", "seconds", "simulated")
+"""What of a summary adds up from row to row; the rest is that of the newest one."""
 ADDRESS = "127.0.0.1"
 OWN_NAMES = (ADDRESS, "localhost")
 MOST_ROWS = 1000
@@ -46,27 +50,34 @@ MOST_CONNECTIONS = 32
 
 
 class LivePage:
-    """The run as it is now, for the server's threads; a callback of `danl.solve` with the trace that the run fills."""
+    """The run as it is now, for the server's threads; a callback of `danl.solve` with the trace that the run fills.
+
+    The run only appends its rows. The server's threads add them up as they come, so that an answer looks at the newest
+    rows, not at all of them again.
+    """
 
     def __init__(self, trace: Trace, config: Mapping[str, Any], name: str = "run") -> None:
-        self._name, self._totals = name, RunningTotals(trace, name)
+        self._name, self._trace = name, trace
         self._config: Mapping[str, Any] = {**config, "status": "running"}
         self._done = False
-        self._lock, self._saying = threading.Lock(), threading.Lock()
+        self._rows: list[Row] = []
+        self._sums: list[tuple[float, float, float]] = []  # bytes, seconds and simulated seconds up to each row
+        self._summary = summary_of(RecordedRun(name, History()))
+        self._workers: dict[str, Any] | None = None
+        self._lock, self._adding, self._saying = threading.Lock(), threading.Lock(), threading.Lock()
         self._said: list[Finding] = []
         self._said_at, self._said_took, self._said_of = -np.inf, 0.0, (-1, False)
         self._open_until = -np.inf  # a page is taken to be open until then
         self._had_end = threading.Event()  # a page has had the end
-        self._page = page_of(payload_of([self._totals.run(self._config)], live=True)).encode("utf-8")
+        self._page = page_of(payload_of([self._run(self._config)], live=True)).encode("utf-8")
 
     def resumed(self, earlier: History) -> None:
         """Take the rows that a run has which goes on from a checkpoint."""
-        for row in earlier:
-            self._totals.append(row)
+        self._rows.extend(earlier)
 
     def __call__(self, row: Row) -> None:
-        """Take the newest row."""
-        self._totals.append(row)
+        """Take the newest row; nobody is waited for."""
+        self._rows.append(row)
 
     def page(self) -> bytes:
         """The page itself, which then asks for rows."""
@@ -84,23 +95,32 @@ class LivePage:
         with self._lock:
             self._open_until = time.monotonic() + OPEN_SECONDS
             config, done = self._config, self._done
-        count = self._totals.counted()
+        with self._adding:
+            count = len(self._rows)
+            if count > len(self._sums):
+                self._add(len(self._sums), count)
         after = min(after, count)
         end = min(after + MOST_ROWS, count)
-        about = RecordedRun(self._name, History(), None, config)
-        update = self._totals.update(after, end, count)
-        return {
-            "done": done,
-            "more": end < count,
-            "run": update
-            | {
-                "name": self._name,
-                "status": about.status,
-                "summary": update["summary"] | {"method": about.method},
-                "findings": [{"tone": found.tone, "text": found.text} for found in self._findings(count, config, done)],
-                "sections": sections_of(about),
-            },
+        about, rows = RecordedRun(self._name, History(), None, config), History(self._rows[after:end])
+        most = frames_that_fit(self._trace)
+        fits = self._trace.n_workers == 0 or most > 0
+        shown = self._part(min(max(after, count - most), end), end)
+        newest = f"The map of workers and regions has the newest {most:,} exchanges; waits are counted from there."
+        run = {
+            "name": self._name,
+            "status": about.status,
+            "summary": self._summary | {"method": about.method},
+            "findings": [asdict(found) for found in self._findings(count, config, done)],
+            "sections": sections_of(about),
+            "regions": len(self._rows[0].coverage) if count else 0,
+            "rows": columns_of(rows, *np.array(self._sums[after:end]).reshape(-1, 3).T),
+            "masks": all_masks(rows, shown) | {"most": most} if fits and len(shown) else None,
+            "no_masks": "" if fits else left_out(self._trace),
+            "workers": self._workers,
+            "since": self._since(),
+            "notes": [newest] if fits and count > most else [],
         }
+        return {"done": done, "more": end < count, "run": run}
 
     def had_everything(self) -> None:
         """Note that a page has the end of the run: not that it was made for it, but that it was sent."""
@@ -118,10 +138,47 @@ class LivePage:
             pause = max(FINDINGS_SECONDS, FINDINGS_SHARE * self._said_took)
             if state != self._said_of and (done or not self._said or now - self._said_at >= pause):
                 none = [Finding("note", "No exchange has ended yet.")]
-                self._said = findings(self._totals.run(config)) if count else none
+                self._said = findings(self._run(config)) if count else none
                 self._said_at, self._said_of = time.monotonic(), state
                 self._said_took = self._said_at - now
             return self._said
+
+    def _run(self, config: Mapping[str, Any]) -> RecordedRun:
+        """A copy of all of it that stays as it is while the run goes on."""
+        rows = self._rows.copy()
+        return RecordedRun(self._name, History(rows), self._part(0, len(rows)), config)
+
+    def _add(self, first: int, end: int) -> None:
+        """Add up the rows that came since."""
+        rows, trace = self._rows[first:end], self._part(first, end)
+        moved, taken, simulated = self._sums[-1] if self._sums else (0.0, 0.0, math.nan)
+        for row in rows:
+            moved, taken = moved + row.bytes_up + row.bytes_down, taken + row.seconds
+            if not math.isnan(row.simulated_seconds):
+                simulated = row.simulated_seconds + (0.0 if math.isnan(simulated) else simulated)
+            self._sums.append((moved, taken, simulated))
+        summary = summary_of(RecordedRun(self._name, History(rows)))
+        self._summary = summary | {name: _sum(self._summary[name], summary[name]) for name in SUMMED}
+        if len(trace):
+            workers = workers_of(trace)
+            before = self._workers or dict.fromkeys(workers)
+            self._workers = {name: _sum(before[name], workers[name]) for name in workers}
+
+    def _part(self, first: int, end: int) -> Trace:
+        """What the trace has of these rows: a run that was resumed may have rows before it."""
+        lead = self._rows[0].exchange - self._since() if end > first else 0
+        return self._trace.part(max(first + lead, 0), max(end + lead, 0))
+
+    def _since(self) -> int:
+        """The exchange from which on it is known who did what."""
+        return RecordedRun(self._name, History(), self._trace.part(0, 1)).known_since
+
+
+def _sum(before: Any, new: Any) -> Any:
+    """Two numbers, or the numbers of two lists, together; None is nothing to add."""
+    if before is None or new is None:
+        return new if before is None else before
+    return [_sum(*both) for both in zip(before, new, strict=True)] if isinstance(new, list) else before + new
 
 
 class LiveServer:

@@ -43,17 +43,15 @@ def write_report(runs: Sequence[RecordedRun], path: str | Path) -> Path:
 
 def page_of(payload: Mapping[str, Any]) -> str:
     """The HTML of a payload."""
-    plotly, own = plotly_script(), own_script()
-    frame = _part("page.html")
     parts = {
         "TITLE": html.escape(f"{payload['title']} - danl report"),
         "POLICY": html.escape(policy(bool(payload["live"])), quote=True),
         "STYLE": _part("page.css"),
         "DATA": in_script(payload),
-        "PLOTLY": plotly,
-        "SCRIPT": own,
+        "PLOTLY": plotly_script(),
+        "SCRIPT": own_script(),
     }
-    pieces = frame.split("@@")  # text, name, text, name, ..., text: what is put in is not looked at again
+    pieces = _part("page.html").split("@@")  # text, name, text, name, ..., text: what is put in is not looked at again
     return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 
 
@@ -74,16 +72,10 @@ def in_script(value: Mapping[str, Any]) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def require_plotly() -> None:
-    """Say what to install where plotly is missing."""
-    check_installed("report", "plotly", "report")
-
-
 def plotly_script() -> str:
     """plotly.js as the package has it: the one bundle that is shipped, heat maps among the rest."""
-    require_plotly()
-    text = files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
-    return _safe(text)
+    check_installed("report", "plotly", "report")
+    return _safe(files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8"))
 
 
 def own_script() -> str:

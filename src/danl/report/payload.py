@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,17 @@ from danl.wording import FLOOR, counted, is_rounding, known
 
 MOST_TEXT = 2000
 """Characters of one value in the table of settings; of a longer one the beginning is shown."""
+SECTIONS = {
+    "data": "Data",
+    "options": "Options of the command",
+    "settings": "Settings of the run",
+    "promised": "Promised by the policy",
+    "start": "Start",
+    "versions": "Versions",
+    "machine": "Machine",
+    "failures": "Replies that did not come",
+}
+"""What of config.json has a table of its own, and its title."""
 
 
 def payload_of(runs: Sequence[RecordedRun], *, live: bool = False) -> dict[str, Any]:
@@ -31,7 +43,7 @@ def payload_of(runs: Sequence[RecordedRun], *, live: bool = False) -> dict[str, 
         "title": title_of(runs),
         "kinds": list(KINDS),
         "training": [KINDS.index(kind) for kind in TRAINING],
-        "findings": [{"tone": found.tone, "text": found.text} for found in comparison(runs)],
+        "findings": [asdict(found) for found in comparison(runs)],
         "runs": [run_payload(run) for run in runs],
     }
 
@@ -63,7 +75,7 @@ def run_payload(run: RecordedRun) -> dict[str, Any]:
         "name": run.name,
         "status": run.status,
         "summary": summary_of(run),
-        "findings": [{"tone": found.tone, "text": found.text} for found in findings(run)],
+        "findings": [asdict(found) for found in findings(run)],
         "regions": len(run.history[0].coverage) if len(run.history) else 0,
         "rows": row_columns(run, chosen),
         "masks": masks,
@@ -115,43 +127,22 @@ def workers_of(trace: Trace) -> dict[str, Any]:
 
 def sections_of(run: RecordedRun) -> list[dict[str, Any]]:
     """config.json as tables of names and values; what is not in a table of its own comes last."""
-    config = dict(run.config)
-    named = [
-        ("Data", config.pop("data", None)),
-        ("Options of the command", config.pop("options", None)),
-        ("Settings of the run", config.pop("settings", None)),
-        ("Promised by the policy", config.pop("promised", None)),
-        ("Start", config.pop("start", None)),
-        ("Versions", _versions(config.pop("danl", None), config.pop("versions", None))),
-        ("Machine", config.pop("machine", None)),
-        ("Replies that did not come", _failures(config.pop("failures", None))),
-    ]
-    for shown in ("notes", "status"):  # among the findings
-        config.pop(shown, None)
-    named.append(("More", config))
-    return [{"title": title, "lines": _lines(value)} for title, value in named if value]
-
-
-def _versions(danl: Any, versions: Any) -> dict[str, Any]:
-    return ({"danl": danl} if danl else {}) | (dict(versions) if isinstance(versions, Mapping) else {})
-
-
-def _failures(failures: Any) -> list[str]:
-    if not isinstance(failures, list):
-        return []
-    return [
+    config = {name: value for name, value in run.config.items() if name not in ("notes", "status")}  # among findings
+    danl, versions, failures = config.pop("danl", None), config.get("versions"), config.get("failures")
+    config["versions"] = ({"danl": danl} if danl else {}) | (dict(versions) if isinstance(versions, Mapping) else {})
+    config["failures"] = [
         f"exchange {one.get('exchange')}, worker {one.get('worker')}: {one.get('kind')}, {one.get('detail')}"
-        for one in failures
+        for one in (failures if isinstance(failures, list) else ())
         if isinstance(one, Mapping)
     ]
+    named = [(title, config.pop(name, None)) for name, title in SECTIONS.items()]
+    return [{"title": title, "lines": _lines(value)} for title, value in (*named, ("More", config)) if value]
 
 
 def _lines(value: Any) -> list[list[str]]:
     if isinstance(value, Mapping):
         return [[str(name), _text(one)] for name, one in value.items()]
-    if isinstance(value, list):
-        return [["", _text(one)] for one in value]
-    return [["", _text(value)]]
+    return [["", _text(one)] for one in (value if isinstance(value, list) else [value])]
 
 
 def _text(value: Any) -> str:

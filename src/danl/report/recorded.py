@@ -14,6 +14,7 @@ from danl.errors import InputError
 from danl.run.history import TRAINING, History
 from danl.run.trace import Trace
 
+FIT = "danl fit --out wrote"
 REPRODUCTION = ("index.md", "environment.json")
 """Files by which a folder of `danl reproduce` is known."""
 NO_TRACE = (
@@ -83,18 +84,18 @@ def read_run(path: str | Path, name: str | None = None) -> RecordedRun:
     path = Path(path)
     if not path.is_dir():
         raise InputError(f"DIR={str(path)!r}: must be a folder that exists; give the one danl fit --out wrote")
-    if not (path / "history.csv").is_file() and all((path / name).is_file() for name in REPRODUCTION):
+    rows = path / "history.csv"
+    if not rows.is_file() and all((path / name).is_file() for name in REPRODUCTION):
         raise InputError(
             f"DIR={str(path)!r}: is a folder of danl reproduce, which has no report; open {str(path / 'index.md')!r}, "
             "or give a folder danl fit --out wrote"
         )
-    rows = path / "history.csv"
     if not rows.is_file():
         raise InputError(
             f"DIR={str(path)!r}: has no history.csv, so there is no run in it; give the folder danl fit --out wrote"
         )
     history = History.read_csv(rows)
-    config = _config(path / "config.json") or _config(path / "result.json")
+    config = _json(path / "config.json", FIT) or _json(path / "result.json", FIT)
     trace = _trace(path / "workers.npz")
     if trace is not None:
         _check_together(path, history, trace)
@@ -126,11 +127,10 @@ def _trace(path: Path) -> Trace | None:
         raise InputError(f"{error}; or remove it for a report without workers") from None
 
 
-def _config(path: Path) -> dict[str, Any]:
-    return _json(path, "danl fit --out wrote") if path.is_file() else {}
-
-
 def _json(path: Path, writer: str) -> dict[str, Any]:
+    """The object in a file; none where the file is not there."""
+    if not path.is_file():
+        return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -155,9 +155,5 @@ def _check_together(path: Path, history: History, trace: Trace) -> None:
 
 def _distinct(names: list[str]) -> list[str]:
     """Distinct names: the second of the same name gets (2)."""
-    seen: dict[str, int] = {}
-    made = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        made.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return made
+    before = [names[:place].count(name) for place, name in enumerate(names)]
+    return [f"{name} ({count + 1})" if count else name for name, count in zip(names, before, strict=True)]
