@@ -34,9 +34,9 @@ def main(words: list[str]) -> int:
         epilog="all: docs/benchmarks.md, which is speed, rounds, growth, memory, network and start. readme: the table "
         "of README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
         "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured, method: other tables of "
-        "docs/method.md. heterogeneous: the table of docs/heterogeneous.md. tree: the figure of "
-        "docs/architecture.md. walk: what one round calls, file by file. recorded: runs of two versions compared. --docs writes into the documents; "
-        "`python -m benchmarks NAME --help` lists the options of one.",
+        "docs/method.md. heterogeneous: the table of docs/heterogeneous.md. tree: the figure of docs/architecture.md. "
+        "walk: what one round calls, file by file. recorded: runs of two versions compared. --docs writes into the "
+        "documents; `python -m benchmarks NAME --help` lists the options of one.",
     )
     parser.add_argument("name", choices=(*OTHERS, *PARTS), metavar="NAME", help=", ".join((*OTHERS, *PARTS)))
     name = parser.parse_args(words[:1]).name

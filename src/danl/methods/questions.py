@@ -11,7 +11,7 @@ from danl.methods.acceptance import Step
 from danl.methods.base import Setup, Turn
 from danl.policies.base import Round
 from danl.policies.full import Full
-from danl.policies.masks import validated_masks
+from danl.policies.masks import validated_masks, with_a_region
 from danl.protocol.messages import Exchange, GradientTask, Task
 from danl.protocol.streams import PLANNED_MASKS, stream
 from danl.storage.serialize import storable
@@ -38,7 +38,7 @@ def masked_round(template: GradientTask, setup: Setup, turn: Turn, idle: Task | 
     view = Round(setup.setting, template.round, template.w, turn.staleness, rng, setup.regions)
     masks = validated_masks(setup.policy.masks(view), policy=setup.policy, round=view)
     if idle is None:
-        busy = masks.any(axis=1)
+        busy = with_a_region(masks)
         everyone, masks = everyone[busy], masks[busy]
     return Exchange("gradient", template, everyone, masks, idle)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,9 +179,10 @@ class Batch:
         # What the loss of every row is made of, with its derivative; and the sums of the losses over the workers' rows.
         self._evaluate: Callable[[Array, Array], tuple[Array, Array]] = partial(value_and_first, loss)
         self._sums: Callable[[Array], Array] = self._segments.sums
-        self._logarithmic = isinstance(loss, LogarithmicLoss)
-        if isinstance(loss, LogarithmicLoss):
-            self._evaluate, self._sums = loss.exp_value_and_first, self._segments.sums_of_logarithms
+        self._logarithmic = hasattr(loss, "exp_value_and_first")  # isinstance of a protocol takes longer than a round
+        if self._logarithmic:
+            logarithmic = cast(LogarithmicLoss, loss)
+            self._evaluate, self._sums = logarithmic.exp_value_and_first, self._segments.sums_of_logarithms
         self.passes = 0  # over the data: margins, and transpose products
         self._newest: tuple[Array, Array] | None = None  # a model and its margins
 

@@ -67,7 +67,6 @@ class Loss(Protocol):
         ...
 
 
-@runtime_checkable
 class LogarithmicLoss(Loss, Protocol):
     """A loss that is a logarithm: many of them are added up by the logarithm of a product."""
 

@@ -27,6 +27,7 @@ import numpy as np
 
 from danl.checks import check_number
 from danl.objective.regions import IntArray, Regions
+from danl.policies.masks import with_a_region
 from danl.protocol.hessian_checks import numbers_fault, packed_fault
 from danl.protocol.hessian_form import HessianForm
 from danl.protocol.messages import (
@@ -163,7 +164,7 @@ def bytes_down(exchange: Exchange) -> IntArray:
     if exchange.masks is None:
         return each
     each += -(-exchange.masks.shape[1] // 8)
-    return each if exchange.idle is None else np.where(_busy(exchange.masks), each, task_bytes(exchange.idle))
+    return each if exchange.idle is None else np.where(with_a_region(exchange.masks), each, task_bytes(exchange.idle))
 
 
 def task_bytes(task: Task) -> int:
@@ -179,7 +180,9 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
         case GradientTask():
             if replies.masks is None:
                 return np.full(n, 8 * (d + 1))
-            with_mask = True if exchange.idle is None else _busy(replies.masks)  # without a region the loss alone
+            with_mask = (
+                True if exchange.idle is None else with_a_region(replies.masks)
+            )  # without a region the loss alone
             return np.asarray(8 * (replies.masks @ regions.sizes) + 8 + -(-len(regions.sizes) // 8) * with_mask)
         case HessianTask():
             return np.full(n, 8 * (packed_size(d) + d + 1))
@@ -193,11 +196,6 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
             return np.full(n, 8)
         case _:  # a model and a loss, or mean squares and a constant
             return np.full(n, 8 * (d + 1))
-
-
-def _busy(masks: Mask) -> Mask:
-    """Who trains at all, (n,)."""
-    return np.asarray(masks.T.copy().any(axis=0))  # a tenth of the time along the other axis
 
 
 @dataclass(frozen=True)

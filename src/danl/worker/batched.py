@@ -14,6 +14,7 @@ import numpy as np
 from danl.objective.batched import Batch
 from danl.objective.problem import BaseProblem, Problem
 from danl.objective.regions import IntArray
+from danl.policies.masks import with_a_region
 from danl.protocol.messages import Array, Exchange, GradientTask, HessianTask, LossTask
 from danl.protocol.replies import HessianSum, Replies
 from danl.worker.worker import Worker
@@ -58,7 +59,7 @@ class BatchedWorkers:
             masks = np.tile(task.mask, (len(workers), 1))
         senders = workers
         if exchange.idle is not None and masks is not None:
-            senders = workers[masks.T.copy().any(axis=0)]  # a tenth of the time along the other axis
+            senders = workers[with_a_region(masks)]
         elif task.submodel == "pruned" and masks is not None:
             pruned = masks[:, self._regions.of_coefficient]
         part = self.batch.part(senders)
