@@ -7,7 +7,8 @@ less to read. The run is `danl.solve` with its default method on a1a, 10 workers
     run       the second one of this process: the first one fills what is cached, and finds the number of the round
     loop      the innermost function that is running at both callbacks, that before the round and that after it
     begin     the line of the loop on which the method plans (`plan` of the method)
-    end       the line of the loop on which the row of the round is kept (`History.append`)
+    end       where the row of the round is kept (`History.append`, which was a function of the package and is that of
+              lists now)
     calls     `call` events of sys.setprofile, of functions in files of the package; a generator counts each time it is
               gone on with; comprehensions do not count, as Python 3.12 has no frames for them; nor do functions that
               have no file, such as those that dataclasses make
@@ -86,6 +87,7 @@ class Watch:
     def __init__(self, number: int) -> None:
         self.number = number
         self.calls: list[Call] = []
+        self.until = 0  # calls up to where the row is kept
         self.before: list[FrameType] = []
         self.after: list[FrameType] = []
 
@@ -97,10 +99,13 @@ class Watch:
             self.before = stack()
             sys.setprofile(self.note)
 
-    def note(self, frame: FrameType, event: str, _: object) -> None:
+    def note(self, frame: FrameType, event: str, function: object) -> None:
         if event == "call":
             caller = frame.f_back
             self.calls.append(Call(frame, frame.f_code, caller, 0 if caller is None else caller.f_lineno))
+        of_list = event == "c_call" and isinstance(getattr(function, "__self__", None), danl.History)
+        if frame.f_code is APPEND or (of_list and getattr(function, "__name__", "") == "append"):
+            self.until = len(self.calls)
 
     @property
     def loop(self) -> FrameType:
@@ -109,6 +114,7 @@ class Watch:
 
 
 GIVEN = Watch.__call__.__code__
+APPEND = getattr(danl.History.append, "__code__", None)
 
 
 def stack() -> list[FrameType]:
@@ -130,13 +136,14 @@ def walks(watch: Watch) -> tuple[Walk, Walk]:
     lines = [top.line if top.caller is loop else None for top in tops]
     plan = danl.methods.make_method("danl").plan.__func__.__code__
     first = lines.index(line_of(plan, watch.calls, lines))
-    last = len(lines) - 1 - lines[::-1].index(line_of(danl.History.append.__code__, watch.calls, lines))
     kept = [
         (place, (depth, call))
         for place, ((depth, top), call) in enumerate(zip(within, watch.calls, strict=True))
         if call.counts and top.caller is loop and (given is None or top.frame is not given.frame)
     ]
-    return Walk(tuple(each for place, each in kept if first <= place <= last)), Walk(tuple(each for _, each in kept))
+    return Walk(tuple(each for place, each in kept if first <= place < watch.until)), Walk(
+        tuple(each for _, each in kept)
+    )
 
 
 def depth_and_top(call: Call, callers: dict[FrameType, Call], loop: FrameType) -> tuple[int, Call]:
@@ -153,7 +160,7 @@ def line_of(code: CodeType, calls: Sequence[Call], lines: Sequence[int | None]) 
     for line, call in zip(lines, calls, strict=True):
         if call.code is code:
             return line
-    raise LookupError(f"the round did not call {code.co_qualname}, by which begin and end of the walk are told")
+    raise LookupError(f"the round did not call {code.co_qualname}, by which the begin of the walk is told")
 
 
 def the_round(rows: Sequence[danl.Row], workers: int) -> int:

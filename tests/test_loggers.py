@@ -18,7 +18,7 @@ import pytest
 
 import danl
 from danl.callbacks import MLflow, StopWhen, TensorBoard
-from danl.callbacks.series import numbers_of
+from danl.callbacks.logger import numbers_of
 from danl.cli.display import ProgressLine
 from tests.cli.shell import run
 from tests.problems import random_problem
@@ -228,7 +228,7 @@ def lose_the_metrics():
 
 @needs("mlflow")
 def test_a_store_that_fails_in_the_middle_ends_the_logging_and_not_the_run(store, monkeypatch):
-    monkeypatch.setattr("danl.callbacks.mlflow_run.SEND_EVERY", 0.0)
+    monkeypatch.setattr("danl.callbacks.logger.FLUSH_EVERY", 0.0)
     logger = MLflow(tracking_uri=store)
     with pytest.warns(danl.DanlWarning) as warned:
         result = danl.solve(random_problem(), **RUN, callback=[logger, Breaks(lose_the_metrics)])
@@ -254,7 +254,7 @@ def test_a_store_that_fails_between_two_runs_does_not_end_the_second(store):
 
 @needs("mlflow")
 def test_a_fit_whose_store_fails_is_written_and_says_so_in_a_line(capsys, store, tmp_path, monkeypatch):
-    monkeypatch.setattr("danl.callbacks.mlflow_run.SEND_EVERY", 0.0)
+    monkeypatch.setattr("danl.callbacks.logger.FLUSH_EVERY", 0.0)
     show = ProgressLine.__call__
 
     def breaks(self, row):
@@ -316,7 +316,7 @@ def test_a_disk_that_is_full_ends_the_events_and_not_the_run(tmp_path, monkeypat
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("danl.callbacks.tensorboard_events.FLUSH_EVERY", 0.0)
+    monkeypatch.setattr("danl.callbacks.logger.FLUSH_EVERY", 0.0)
     fills = Breaks(lambda: monkeypatch.setattr(EventsWriter, fails_in, full))
     with pytest.warns(danl.DanlWarning) as warned:
         result = danl.solve(random_problem(), **RUN, callback=[TensorBoard(tmp_path), fills])
@@ -342,7 +342,7 @@ def test_runs_of_the_same_second_have_events_of_their_own(tmp_path, monkeypatch)
 
 @needs("tensorboardX")
 def test_events_are_there_while_the_run_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr("danl.callbacks.tensorboard_events.FLUSH_EVERY", 0.0)
+    monkeypatch.setattr("danl.callbacks.logger.FLUSH_EVERY", 0.0)
     seen = []
     look = Breaks(lambda: seen.extend(scalars(events(tmp_path), "objective")))
     danl.solve(random_problem(), **RUN, callback=[TensorBoard(tmp_path), look])

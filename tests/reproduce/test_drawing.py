@@ -12,8 +12,7 @@ from danl.reproduce import drawing
 from danl.reproduce.curves import View, panels, penalties_view, read_panels, read_runs, views
 from danl.reproduce.drawing import CEILING, GREEK, config_of, draw_all, draw_figure, draw_penalties
 from danl.reproduce.runs import FIGURES, PAPER, Plan
-from danl.reproduce.sources import code_digest
-from danl.reproduce.store import Store
+from danl.reproduce.store import Store, code_digest
 from danl.wording import FLOOR
 from tests.reproduce.test_curves import OPTIMUM, fill, write_run
 

@@ -5,7 +5,7 @@ import pytest
 
 import danl
 from danl.callbacks import Callback, Callbacks, StopWhen
-from danl.callbacks.series import LONGEST, numbers_of, texts_of
+from danl.callbacks.logger import LONGEST, numbers_of, texts_of
 from danl.engines import Local
 from tests.problems import random_problem
 

@@ -15,15 +15,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from danl._version import __version__
-from danl.callbacks.giving_up import Logger, reason_of
-from danl.callbacks.series import numbers_of, texts_of
+from danl.callbacks.logger import Logger, reason_of
 from danl.checks import check_installed
 from danl.errors import InputError, bad_argument
-from danl.run.history import Row
 from danl.run.result import Result
 
-SEND_EVERY = 1.0
-"""Seconds between two batches of metrics."""
 MOST_METRICS = 1000
 """What MLflow takes in one batch."""
 ENVIRONMENT = {
@@ -75,9 +71,7 @@ class MLflow(Logger):
         self.run_id: str | None = None
         self._client: Any = None
         self._experiment_id = ""
-        self._open = False
         self._waiting: list[Any] = []
-        self._sent = 0.0
 
     def connect(self) -> None:
         """Open the store and find or make the experiment, before anything is computed."""
@@ -98,65 +92,41 @@ class MLflow(Logger):
             ) from None
         self._client = client
 
-    def begin(self, settings: Mapping[str, Any]) -> None:
-        """A new run, with the settings as its parameters."""
-        self.connect()
+    def _start(self, texts: Mapping[str, str]) -> None:
         from mlflow.entities import Param
 
-        texts = texts_of(settings)
-        self.run_id, self._lost, self._open, self._waiting, self._sent = None, False, True, [], time.monotonic()
-        with self._sending("before the first exchange"):
-            run = self._client.create_run(self._experiment_id, run_name=self.run_name or texts.get("method"))
-            self.run_id = str(run.info.run_id)
-            self._client.log_batch(self.run_id, params=[Param(name, text) for name, text in texts.items()])
-            self._client.set_tag(self.run_id, "danl.version", __version__)
+        self.run_id, self._waiting = None, []
+        run = self._client.create_run(self._experiment_id, run_name=self.run_name or texts.get("method"))
+        self.run_id = str(run.info.run_id)
+        self._client.log_batch(self.run_id, params=[Param(name, text) for name, text in texts.items()])
+        self._client.set_tag(self.run_id, "danl.version", __version__)
 
-    def __call__(self, row: Row) -> None:
-        """Note the row; send what is there once a second."""
+    def _log(self, exchange: int, numbers: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
 
-        if self._lost:
-            return
         now = int(1000 * time.time())
-        self._waiting += [Metric(name, value, now, row.exchange) for name, value in numbers_of(row).items()]
-        if time.monotonic() - self._sent >= SEND_EVERY:
-            with self._sending(f"at exchange {row.exchange}"):
-                self._send()
+        self._waiting += [Metric(name, value, now, exchange) for name, value in numbers.items()]
 
-    def end(self, result: Result | None) -> None:
-        """Send what is left, and how it ended."""
-        is_open, self._open = self._open, False
-        if not is_open or self._lost:
-            return
-        with self._sending("at the end"):
-            self._send()
-            self._client.set_tag(self.run_id, "danl.status", "error" if result is None else result.status)
-            if result is not None and result.notes:
-                self._client.set_tag(self.run_id, "danl.notes", "\n".join(result.notes))
-            self._client.set_terminated(self.run_id, "FAILED" if result is None else ENDINGS[result.status])
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for first in range(0, len(waiting), MOST_METRICS):
+            self._client.log_batch(self.run_id, metrics=waiting[first : first + MOST_METRICS])
+
+    def _finish(self, result: Result | None) -> None:
+        self._flush()
+        self._client.set_tag(self.run_id, "danl.status", "error" if result is None else result.status)
+        if result is not None and result.notes:
+            self._client.set_tag(self.run_id, "danl.notes", "\n".join(result.notes))
+        self._client.set_terminated(self.run_id, "FAILED" if result is None else ENDINGS[result.status])
 
     @contextmanager
     def _sending(self, when: str) -> Iterator[None]:
         """As a warning of one line, without the pages that MLflow logs of an error of its database."""
-        with super()._sending(when), _quiet():
-            yield
-
-    def _send(self) -> None:
-        waiting, self._waiting, self._sent = self._waiting, [], time.monotonic()
-        for first in range(0, len(waiting), MOST_METRICS):
-            self._client.log_batch(self.run_id, metrics=waiting[first : first + MOST_METRICS])
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> MLflow:
-        """The same for another run, as where scikit-learn copies an estimator: what is open is not shared."""
-        return MLflow(self.experiment, tracking_uri=self.tracking_uri, run_name=self.run_name)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    logger = logging.getLogger("mlflow")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+        logger = logging.getLogger("mlflow")
+        level = logger.level
+        logger.setLevel(logging.CRITICAL + 1)
+        try:
+            with super()._sending(when):
+                yield
+        finally:
+            logger.setLevel(level)

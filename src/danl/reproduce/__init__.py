@@ -2,7 +2,6 @@
 
     runs      what a run is, and which runs the figures are made of
     execute   one run: problem, optimum, start, solve
-    sources   the files of the package that decide a run's rows, and their digest
     store     one history and one record a run, in files; a run that is there is not computed again
     pool      all missing runs, on several processes, with a progress bar
     curves    from histories to medians and bands: the figures' data

@@ -23,7 +23,7 @@ from danl.reproduce.claims.base import Table, Verdict
 from danl.reproduce.curves import slug
 from danl.reproduce.open_points import OPEN_POINTS
 from danl.reproduce.runs import FIGURES, PAPER, Plan
-from danl.reproduce.sources import code_digest
+from danl.reproduce.store import code_digest
 from danl.wording import number
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "matplotlib")

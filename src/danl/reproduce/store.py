@@ -4,14 +4,15 @@
     runs/<data set>/<name>.json   what was run, how it ended, what it was measured against
 
 The record is written last, so a run whose record is there is whole. A run counts as there when its record says the same
-settings, the same data and the same code (`sources`); anything else (a torn file, another version) is computed anew.
+settings, the same data and the same code; anything else (a torn file, another version) is computed anew.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,30 @@ import numpy as np
 from danl.errors import InputError
 from danl.protocol.messages import Array
 from danl.reproduce.runs import RunSpec
-from danl.reproduce.sources import code_digest
 from danl.run.history import History
 from danl.storage.atomic import written_whole
+
+ROOT = Path(__file__).parents[1]
+"""The folder of the package danl."""
+NOT_RUN = ("__main__.py", "callbacks", "cli", "estimators", "federation", "plots", "report", "reproduce")
+"""What stands above the runs and decides none of their rows; of `reproduce` itself, RUN does."""
+RUN = ("__init__.py", "execute.py", "runs.py")
+
+
+def code_files() -> list[Path]:
+    """The files of the package that may decide the rows of a run: all but those of parts that only use or show them."""
+    below = (path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] not in NOT_RUN)
+    return sorted([*below, *(ROOT / "reproduce" / name for name in RUN)])
+
+
+@lru_cache
+def code_digest() -> str:
+    """A digest of the source that decides the rows: results of other code are not taken for results of this one."""
+    digest = hashlib.sha256()
+    for path in code_files():
+        digest.update(f"{path.relative_to(ROOT).as_posix()}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import math
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -83,36 +83,20 @@ _LATER = ("refused", "decrement")
 """Columns that older files do not have: read as the default there."""
 
 
-class History:
-    """The rows of a run, in order."""
-
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self._rows = list(rows)
-
-    def append(self, row: Row) -> None:
-        """Add the row of the newest exchange."""
-        self._rows.append(row)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self._rows)
-
-    def __getitem__(self, index: int) -> Row:
-        return self._rows[index]
+class History(list[Row]):
+    """The rows of a run, in order: a list of them, with their columns and their files."""
 
     def column(self, name: str) -> np.ndarray[Any, Any]:
         """One column as an array; "coverage" is two-dimensional, (exchanges, regions)."""
         if name not in _TYPES:
             raise InputError(f"column={name!r}: must be one of {', '.join(_TYPES)}")
-        return np.array([getattr(row, name) for row in self._rows])
+        return np.array([getattr(row, name) for row in self])
 
     def to_columns(self) -> dict[str, Any]:
         """The rows by column: a few arrays, however many rows there are."""
-        if not self._rows:
+        if not self:
             return {}
-        return {name: [row.kind for row in self._rows] if name == "kind" else self.column(name) for name in _TYPES}
+        return {name: [row.kind for row in self] if name == "kind" else self.column(name) for name in _TYPES}
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any]) -> History:
@@ -160,16 +144,16 @@ class History:
         )
 
     def _header(self) -> list[str]:
-        regions = len(self._rows[0].coverage) if self._rows else 0
+        regions = len(self[0].coverage) if self else 0
         return [*_SCALARS, *(f"{COVERAGE}{q}" for q in range(regions))]
 
     def _flat_rows(self) -> list[list[Any]]:
-        return [[*(getattr(row, name) for name in _SCALARS), *row.coverage] for row in self._rows]
+        return [[*(getattr(row, name) for name in _SCALARS), *row.coverage] for row in self]
 
     def __repr__(self) -> str:
-        if not self._rows:
+        if not self:
             return "History(no exchange)"
-        last = self._rows[-1]
+        last = self[-1]
         return f"History({len(self)} exchanges, objective {last.objective:.6g}, gradient norm {last.grad_norm:.3g})"
 
 
