@@ -375,7 +375,7 @@ METHODS = ("danl", "danl-masked", "danl-paper", "newton", "newton-zero", "newton
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_hessian_that_does_not_fit_is_refused(method, monkeypatch):
-    monkeypatch.setattr("danl.run.memory_limit.total_memory", lambda: 700)  # 8 * 7^2 is more than half
+    monkeypatch.setattr("danl.run.prepared.total_memory", lambda: 700)  # 8 * 7^2 is more than half
     with pytest.raises(danl.InputError) as refused:
         danl.solve(random_problem(), method=method, max_rounds=1)
     assert str(refused.value) == (
@@ -385,7 +385,7 @@ def test_a_hessian_that_does_not_fit_is_refused(method, monkeypatch):
 
 
 def test_what_fits_is_not_refused(monkeypatch):
-    monkeypatch.setattr("danl.run.memory_limit.total_memory", lambda: 700)
+    monkeypatch.setattr("danl.run.prepared.total_memory", lambda: 700)
     for method in ("danl:curvature=lowrank:2", "danl:curvature=diag", "danl:curvature=block", "gd", "fedavg:rounds=1"):
         danl.solve(random_problem(), method=method, regions=3, max_rounds=1)
     with pytest.raises(danl.InputError, match="method='danl': 7 coefficients make a Hessian"):

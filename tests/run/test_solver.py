@@ -267,12 +267,12 @@ def test_an_unpenalised_separable_problem_ends_and_says_so(method):
 
 
 def test_a_hessian_that_does_not_fit_is_refused(monkeypatch):
-    monkeypatch.setattr("danl.run.memory_limit.total_memory", lambda: 700)
+    monkeypatch.setattr("danl.run.prepared.total_memory", lambda: 700)
     with pytest.raises(
         danl.InputError, match=r"7 coefficients make a Hessian of 0.0 GB, more than half of this machine's"
     ):
         danl.solve(random_problem(), max_rounds=1)
-    monkeypatch.setattr("danl.run.memory_limit.total_memory", lambda: None)
+    monkeypatch.setattr("danl.run.prepared.total_memory", lambda: None)
     danl.solve(random_problem(), max_rounds=1)
 
 

@@ -30,9 +30,8 @@ from danl.cli.output import described, out_folder, requested, run_report, say_wr
 from danl.cli.resumed import Earlier, nothing_left
 from danl.cli.serve import Served
 from danl.errors import InputError
-from danl.run.checkpoint import Checkpoints
+from danl.run.checkpoint import Checkpoints, locked_checkpoints, make_checkpoints
 from danl.run.result import WORKERS
-from danl.run.resume import locked_checkpoints, make_checkpoints
 from danl.run.solver import DEFAULT_METHOD
 from danl.run.trace import Trace
 

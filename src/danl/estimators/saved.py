@@ -47,7 +47,7 @@ def write_estimator(estimator: Any, path: Any) -> None:
         "coef": np.asarray(estimator.coef_, dtype=np.float64),
         "intercept": np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
         "n_features": int(estimator.n_features_in_),
-        "feature_names": _names(estimator),
+        "feature_names": plain(getattr(estimator, "feature_names_in_", None)),
         "classes": _classes(estimator),
         "seed": estimator._seed,
         "inference": None if estimator._inference is None else asdict(estimator._inference),
@@ -95,18 +95,12 @@ def _restored(cls: Any, values: dict[str, Any]) -> Any:
     estimator.n_features_in_ = values["n_features"]
     if values["feature_names"] is not None:
         estimator.feature_names_in_ = np.array(values["feature_names"], dtype=object)
-    estimator.coef_ = values["coef"]
-    estimator.intercept_ = values["intercept"]
+    estimator.coef_, estimator.intercept_ = values["coef"], values["intercept"]
     if values["classes"] is not None:
         estimator.classes_ = np.array(values["classes"]["labels"], dtype=values["classes"]["dtype"])
     else:
         estimator.intercept_ = float(values["intercept"][0])
     return estimator
-
-
-def _names(estimator: Any) -> list[str] | None:
-    names = getattr(estimator, "feature_names_in_", None)
-    return None if names is None else [str(name) for name in names]
 
 
 def _classes(estimator: Any) -> dict[str, Any] | None:

@@ -71,23 +71,8 @@ def make(
 ) -> Made | None:
     """Make the targets in the folder `out`; None if somebody pressed Ctrl-C, and then all that was run is kept.
 
-    Parameters
-    ----------
-    plan : Plan
-        Data sets, seeds and penalties.
-    targets : collection of str
-        Any of fig1, fig2 and claims.
-    out : Path
-        The folder; runs that are in it already are not done again.
-    runs : Needed
-        Of `needed(plan, targets, out)`.
-    processes : int, optional
-        Runs at the same time. Default: one a core.
-    progress : callable
-        Told how many rounds of the missing runs are done.
-    waiting : callable
-        Makes the context in which a step that takes a moment runs, from what the step does.
-
+    `runs` are those of `needed(plan, targets, out)`: what is in the folder already is not done again. `progress` gets
+    how many rounds of the missing ones are done; `waiting` makes the context for a step that takes a moment.
     """
     store, missing = Store(out), runs.missing
     read = cache(store.read)  # tables and claims look at the same runs

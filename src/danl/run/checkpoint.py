@@ -12,27 +12,37 @@ very steps it would have taken.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy import sparse
+
 from danl.checks import check_whole
-from danl.errors import InputError, warn
+from danl.errors import InputError, bad_argument, warn
+from danl.objective.problem import Problem
 from danl.protocol.messages import Failure
 from danl.run.history import History, Row
+from danl.run.prepared import PreparedRun
 from danl.run.result import Result
 from danl.run.state import RunState
 from danl.storage.appended import Appended, LostError
 from danl.storage.arrays import UnreadableError
 from danl.storage.atomic import written_whole
-from danl.storage.folder import why_not
+from danl.storage.folder import claimed, why_not
 from danl.storage.serialize import OTHER_VERSION, deserialize, pack, plain, serialize, unpack
 from danl.wording import counted
 
 MAGIC, VERSION = "danl-checkpoint", 3
 KEPT = 2
+AS_THEY_ARE = ("w", "status", "method", "dropped", "centre")
+"""Fields of a result that a file has a place for."""
+ANOTHER = "give another folder for the new checkpoints (checkpoint=, --checkpoint)"
 NEXT_STEP = "give the folder and the options of the run that was interrupted"
 
 
@@ -84,11 +94,6 @@ class Checkpoints:
     def log(self) -> Path:
         """The file of rows and failures that the checkpoints share."""
         return self.folder / "checkpoint-rows.jsonl"
-
-    def tidy(self) -> None:
-        """Remove what a process left that was killed while it wrote; for whoever alone has the folder."""
-        for partial in self.folder.glob("checkpoint-[0-9]*.partial.npz"):
-            partial.unlink(missing_ok=True)
 
     def write(self, exchange: int, values: Mapping[str, Any], fingerprint: str) -> Path:
         """Write a checkpoint after so many exchanges."""
@@ -214,14 +219,9 @@ def rows_from_lines(data: bytes) -> tuple[History, list[Failure]]:
 
 def result_to_plain(result: Result) -> dict[str, Any]:
     """A result as values that a file has a place for."""
-    return {
-        "w": result.w,
-        "status": result.status,
-        "method": result.method,
+    return {name: getattr(result, name) for name in AS_THEY_ARE} | {
         "notes": list(result.notes),
         "failures": [vars(failure) for failure in result.failures],
-        "dropped": result.dropped,
-        "centre": result.centre,
         "settings": plain(result.settings, otherwise=str),
         "columns": result.history.to_columns(),
     }
@@ -230,15 +230,10 @@ def result_to_plain(result: Result) -> dict[str, Any]:
 def plain_to_result(values: Mapping[str, Any]) -> Result:
     """The result that `result_to_plain` took apart."""
     return Result(
-        w=values["w"],
-        status=values["status"],
+        **{name: values[name] for name in (*AS_THEY_ARE, "settings")},
         history=History.from_columns(values["columns"]),
-        method=values["method"],
         failures=tuple(Failure(**each) for each in values["failures"]),
         notes=tuple(values["notes"]),
-        dropped=values["dropped"],
-        settings=values["settings"],
-        centre=values["centre"],
     )
 
 
@@ -252,3 +247,78 @@ def _is_of(path: Path, fingerprint: str) -> bool:
     except (OSError, UnreadableError):
         return False
     return True
+
+
+def make_checkpoints(checkpoint: Checkpoints | str | Path | None, resume: str | Path | None) -> Checkpoints | None:
+    """Where checkpoints go: where they are asked for, or where the run is resumed from."""
+    if resume is not None and not Path(resume).is_dir():
+        raise InputError(f"resume={str(resume)!r}: must be a folder with checkpoints, and there is none of that name")
+    if checkpoint is None:
+        return None if resume is None else Checkpoints(Path(resume))
+    if isinstance(checkpoint, Checkpoints):
+        return checkpoint
+    if not isinstance(checkpoint, str | Path):
+        raise bad_argument("checkpoint", checkpoint, "a folder, or danl.Checkpoints(folder, every=k)")
+    return Checkpoints(Path(checkpoint))
+
+
+@contextmanager
+def locked_checkpoints(checkpoints: Checkpoints | None, resume: str | Path | None) -> Iterator[None]:
+    """Have the folder of the checkpoints for this process alone; refuse one that holds those of another run."""
+    if checkpoints is None:
+        yield
+        return
+    goes_on = resume is not None and checkpoints.folder.resolve() == Path(resume).resolve()
+    argument, otherwise = ("resume", ANOTHER) if goes_on else ("checkpoint", "choose another folder")
+    with claimed(checkpoints.folder, argument, otherwise, lock=".checkpoint.lock"):
+        there = checkpoints.there()
+        if there and not goes_on:
+            raise InputError(
+                f"checkpoint={str(checkpoints.folder)!r}: holds the checkpoints of a run already ({there[0].name}); "
+                "go on with that run by resuming it from this folder, or choose another folder"
+            )
+        for partial in checkpoints.folder.glob("checkpoint-[0-9]*.partial.npz"):  # of a process that was killed
+            partial.unlink(missing_ok=True)
+        yield
+
+
+def fingerprint(run: PreparedRun, w0: object) -> str:
+    """What makes two runs the same run: everything but how far it may go, how exact it must be, and the engine."""
+    problem, setup = run.problem, run.setup
+    parts: dict[str, Any] = {
+        "method": run.method,
+        "policy": setup.policy,
+        "regions": setup.regions.of_coefficient,
+        "loss": problem.loss.name,
+        "penalties": problem.penalties,
+        "weights": problem.weights,
+        "intercept": problem.intercept,
+        **({} if problem.feature_names is None else {"feature_names": list(problem.feature_names)}),
+        "rows": np.asarray(problem.rows),
+        "seed": setup.seed,
+        "w0": w0,
+    }
+    if isinstance(problem, Problem):
+        parts["data"] = [_shard_digest(shard) for shard in problem.shards]
+    return hashlib.sha256(json.dumps(plain(parts, otherwise=_described), sort_keys=True).encode()).hexdigest()
+
+
+def _described(value: Any) -> Any:
+    """A configuration as plain data that is the same in every process."""
+    if is_dataclass(value) and not isinstance(value, type):
+        own = {part.name: plain(getattr(value, part.name), otherwise=_described) for part in fields(value)}
+        return [type(value).__qualname__, own]
+    if callable(value):
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+    return repr(value)
+
+
+def _shard_digest(shard: Any) -> str:
+    digest = hashlib.sha256()
+    X = shard.X
+    for part in (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    digest.update(shard.y.tobytes())
+    if shard.weights is not None:
+        digest.update(shard.weights.tobytes())
+    return digest.hexdigest()

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from danl.objective.regions import IntArray
 from danl.protocol.costs import pruning_error, seconds_each
 from danl.protocol.messages import FOR_GOOD, Array, Exchange, Failure, GradientTask, MomentsTask
 from danl.protocol.replies import Replies, bytes_down, bytes_up
-from danl.run.checkpoint import Resumed
+from danl.run.checkpoint import CheckpointWriter, Resumed
 from danl.run.history import TRAINING, History, Row
 from danl.run.prepared import PreparedRun, after_moments, centred, settings_of
 from danl.run.result import Result
@@ -51,17 +51,11 @@ CHECK_AGAIN = 0.1
 """After a check that failed, wait until the estimate has fallen to this share before asking the workers again."""
 
 
-class Saver(Protocol):
-    """Something that keeps states, with the rows and failures they count."""
-
-    def save(self, state: RunState, history: History, failures: Sequence[Failure], *, last: bool) -> None: ...
-
-
 def run_loop(
     run: PreparedRun,
     engine: Engine,
     callback: Callable[[Row, Array], bool] | None = None,
-    saver: Saver | None = None,
+    saver: CheckpointWriter | None = None,
     resumed: Resumed | None = None,
 ) -> Result:
     """Go through the exchanges on an engine, opened for this run, and tell how it ended."""
@@ -101,7 +95,7 @@ class Loop:
     """The exchanges of one run: `state` is what it goes on from, `history` and `failures` are what only grows."""
 
     def __init__(
-        self, run: PreparedRun, engine: Engine, saver: Saver | None = None, resumed: Resumed | None = None
+        self, run: PreparedRun, engine: Engine, saver: CheckpointWriter | None = None, resumed: Resumed | None = None
     ) -> None:
         self.engine, self.saver = engine, saver
         self.history, self.failures = History(), list[Failure]()

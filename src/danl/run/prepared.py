@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
+import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from danl.engines import Engine
+from danl.errors import InputError
 from danl.methods import AnyMethod, Setup
 from danl.objective.centring import centre_of, to_centred
 from danl.objective.losses import null_margins
 from danl.objective.problem import Problem, RemoteProblem
+from danl.objective.regions import Regions
 from danl.policies import Profile
 from danl.protocol.messages import Array
 from danl.protocol.replies import Replies, ReplyRules
@@ -72,10 +74,8 @@ def after_moments(run: PreparedRun, replies: Replies) -> PreparedRun:
 def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = ()) -> dict[str, Any]:
     """What a run was asked to do, in words and numbers; the rows of workers that were excluded are none of it."""
     setup, problem = run.setup, run.problem
-    names: list[str] = (
-        [part.name for part in dataclasses.fields(run.method)] if dataclasses.is_dataclass(run.method) else []
-    )
-    options = {name: getattr(run.method, name) for name in names}
+    parts: Any = fields(run.method) if is_dataclass(run.method) else ()
+    options = {part.name: getattr(run.method, part.name) for part in parts}
     return {
         "method": run.method.name,
         "method_options": options,
@@ -97,3 +97,28 @@ def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = ()
         "engine": repr(engine),
         "w0": [float(value) for value in setup.w0],
     }
+
+
+def refuse_if_too_large(method: Any, regions: Regions) -> None:
+    """Refuse curvature of more than half of the machine's memory: 8 d^2 bytes for methods with whole Hessians.
+
+    A method says how many numbers it holds (`curvature_numbers`); one that does not has nothing to be refused.
+    """
+    d, memory = regions.n_coefficients, total_memory()
+    numbers = getattr(method, "curvature_numbers", None)
+    needed = 0 if numbers is None else 8 * numbers(regions)
+    if memory is not None and needed > memory / 2:
+        what = "a Hessian" if needed == 8 * d**2 else "curvature"
+        raise InputError(
+            f"method={method.name!r}: {d} coefficients make {what} of {needed / 1e9:.1f} GB, more than half of this "
+            f"machine's {memory / 1e9:.1f} GB; use method='danl' with curvature='lowrank:50', 'diag' or, with many "
+            "regions, 'block', or method='gd' or 'fedavg'"
+        )
+
+
+def total_memory() -> int | None:
+    """Bytes of this machine's memory, where the system tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

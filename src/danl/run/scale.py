@@ -84,21 +84,22 @@ class Scale:
             raise bad_argument("bandwidth", self.network.bandwidth, "above 0, with a latency of at least 0")
 
     @property
+    def _nodes(self) -> list[int]:
+        """Nodes of the tree on every level above the workers; the last one is the server."""
+        nodes = [math.ceil(self.workers / self.fan_in)]
+        while nodes[-1] > 1:
+            nodes.append(math.ceil(nodes[-1] / self.fan_in))
+        return nodes
+
+    @property
     def levels(self) -> int:
         """Levels of the tree above the workers."""
-        nodes, levels = self.workers, 0
-        while nodes > 1:
-            nodes, levels = math.ceil(nodes / self.fan_in), levels + 1
-        return max(levels, 1)
+        return len(self._nodes)
 
     @property
     def aggregators(self) -> int:
         """Nodes of the tree between the workers and the server."""
-        nodes, total = self.workers, 0
-        while nodes > self.fan_in:
-            nodes = math.ceil(nodes / self.fan_in)
-            total += nodes
-        return total
+        return sum(self._nodes[:-1])
 
     def costs(self) -> tuple[Cost, ...]:
         """Every kind of exchange."""

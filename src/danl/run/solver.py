@@ -24,12 +24,10 @@ from danl.policies import Policy, Profile, ResourceAware, Setting, make_policy
 from danl.protocol.messages import Array
 from danl.protocol.replies import Guards, ReplyRules
 from danl.run.callback import AnyCallback, Callbacks
-from danl.run.checkpoint import Checkpoints, CheckpointWriter
+from danl.run.checkpoint import Checkpoints, CheckpointWriter, fingerprint, locked_checkpoints, make_checkpoints
 from danl.run.loop import run_loop
-from danl.run.memory_limit import refuse_if_too_large
-from danl.run.prepared import PreparedRun, centred, settings_of
+from danl.run.prepared import PreparedRun, centred, refuse_if_too_large, settings_of
 from danl.run.result import Reference, Result
-from danl.run.resume import fingerprint, locked_checkpoints, make_checkpoints
 from danl.run.separation import look_for_separation
 from danl.run.trace import Trace
 

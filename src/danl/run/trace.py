@@ -50,7 +50,7 @@ TYPES = {
 class TraceRow:
     """One exchange, as it is kept: the mask as bits, seconds None where there are no profiles."""
 
-    exchange: int
+    exchanges: int
     asked: Int8Array
     trained: Bits
     bytes_up: IntArray
@@ -113,27 +113,27 @@ class Trace:
 
     @property
     def exchanges(self) -> IntArray:
-        return np.array([row.exchange for row in self._rows], dtype=np.int64)
+        return self._column("exchanges")
 
     @property
     def asked(self) -> Int8Array:
-        return self._matrix("asked", np.int8)
+        return self._column("asked")
 
     @property
     def trained(self) -> Mask:
-        return self._unpacked(self._packed())
+        return self._unpacked(self._column("trained"))
 
     @property
     def bytes_up(self) -> IntArray:
-        return self._matrix("bytes_up", np.int64)
+        return self._column("bytes_up")
 
     @property
     def bytes_down(self) -> IntArray:
-        return self._matrix("bytes_down", np.int64)
+        return self._column("bytes_down")
 
     @property
     def simulated_seconds(self) -> Array:
-        return self._matrix("simulated_seconds", np.float64, otherwise=np.nan)
+        return self._column("simulated_seconds")
 
     def trained_in(self, index: int) -> Mask:
         """The regions each worker trained in one of the recorded exchanges, (N, Q): `trained[index]` alone."""
@@ -172,9 +172,9 @@ class Trace:
             raise InputError(
                 f"earlier={earlier!r}: must have {self.n_workers} workers and {self.n_regions} regions, as this one"
             )
-        before = [row for row in earlier._rows if row.exchange < exchange]
-        numbers = [row.exchange for row in (*before, *self._rows)]
-        if not before or before[-1].exchange != exchange - 1 or numbers != list(range(numbers[0], numbers[-1] + 1)):
+        before = [row for row in earlier._rows if row.exchanges < exchange]
+        numbers = [row.exchanges for row in (*before, *self._rows)]
+        if not before or before[-1].exchanges != exchange - 1 or numbers != list(range(numbers[0], numbers[-1] + 1)):
             raise InputError(
                 f"earlier={earlier!r}: must have the exchanges up to {exchange - 1} without a gap, "
                 f"and this one those from {exchange} on"
@@ -183,7 +183,7 @@ class Trace:
 
     def save(self, path: str | Path) -> None:
         """Write an npz without pickled objects, whole or not at all."""
-        arrays = {name: self._packed() if name == "trained" else getattr(self, name) for name in TYPES}
+        arrays = {name: self._column(name) for name in TYPES}
         shape = np.array([len(self), self.n_workers, self.n_regions])
         with written_whole(path) as partial:
             partial.write_bytes(to_npz({"format": MAGIC, "version": VERSION, "shape": shape, **arrays}))
@@ -206,21 +206,13 @@ class Trace:
         trace._rows.extend(TraceRow(int(exchange), *rest) for exchange, *rest in columns)
         return trace
 
-    def _matrix(self, name: str, dtype: Any, otherwise: float = 0.0) -> np.ndarray[Any, Any]:
-        """What every exchange has of every worker, (T, N); `otherwise` where an exchange has nothing."""
-        values = np.full((len(self), self.n_workers), otherwise, dtype=dtype)
-        for row, kept in zip(values, self._rows, strict=True):
-            value = getattr(kept, name)
-            if value is not None:
-                row[:] = value
+    def _column(self, name: str) -> np.ndarray[Any, Any]:
+        """What every exchange has of a name, as in a file; nan where it has nothing."""
+        values = np.empty(_shape(name, len(self), self.n_workers, self.n_regions), dtype=TYPES[name])
+        for index, row in enumerate(self._rows):
+            kept = getattr(row, name)
+            values[index] = np.nan if kept is None else kept
         return values
-
-    def _packed(self) -> Bits:
-        """The masks of all exchanges with a bit for each pair."""
-        packed = np.empty((len(self), _n_bytes(self.n_workers, self.n_regions)), dtype=np.uint8)
-        for row, kept in zip(packed, self._rows, strict=True):
-            row[:] = kept.trained
-        return packed
 
     def _unpacked(self, packed: Bits) -> Mask:
         """The masks of such bits, (..., N, Q)."""
@@ -231,9 +223,11 @@ class Trace:
         return f"Trace({len(self)} exchanges, {self.n_workers} workers, {self.n_regions} regions)"
 
 
-def _n_bytes(n_workers: int, n_regions: int) -> int:
-    """Bytes of one exchange's mask."""
-    return -(-n_workers * n_regions // 8)
+def _shape(name: str, exchanges: int, workers: int, regions: int) -> tuple[int, ...]:
+    """The shape of an array of a file; a mask has a bit for each pair of worker and region."""
+    if name == "exchanges":
+        return (exchanges,)
+    return exchanges, -(-workers * regions // 8) if name == "trained" else workers
 
 
 def _checked(stored: dict[str, Any]) -> dict[str, Any]:
@@ -243,10 +237,9 @@ def _checked(stored: dict[str, Any]) -> dict[str, Any]:
             raise UnreadableError("no trace")
         if int(stored["version"]) != VERSION:
             raise UnreadableError(f"of another version (format {int(stored['version'])}, this is {VERSION})")
-        exchanges, workers, regions = (int(size) for size in stored["shape"])
+        sizes = [int(size) for size in stored["shape"]]
         for name, kind in TYPES.items():
-            array, columns = stored[name], _n_bytes(workers, regions) if name == "trained" else workers
-            expected = (exchanges,) if name == "exchanges" else (exchanges, columns)
+            array, expected = stored[name], _shape(name, *sizes)
             if array.dtype.str != kind or array.shape != expected:
                 raise UnreadableError(f"torn: its {name} has shape {array.shape} of {array.dtype}, not {expected}")
     except UnreadableError:

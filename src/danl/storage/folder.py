@@ -28,19 +28,10 @@ NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 @contextmanager
 def claimed(folder: Path, argument: str, otherwise: str = "choose another folder", *, lock: str) -> Iterator[None]:
-    """Have a folder for this process alone until the block ends.
+    """Have a folder for this process alone until the block ends; it is made if need be.
 
-    Parameters
-    ----------
-    folder : path
-        Made if need be.
-    argument : str
-        What the folder was given as, for the messages.
-    otherwise : str
-        What to do where it cannot be had.
-    lock : str
-        The name of the file that is locked: one for each use of a folder that stands in no other's way.
-
+    The messages name the `argument` that the folder was given as, and say what to do `otherwise`. `lock` is the name of
+    the file that is locked: one for each use of a folder that stands in no other's way.
     """
     name, owner, path = f"{argument}={str(folder)!r}", os.getpid(), folder / lock
     made = [each for each in (folder, *folder.parents) if not each.exists()]
