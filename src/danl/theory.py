@@ -37,7 +37,6 @@ from danl.objective.problem import Problem
 from danl.protocol.messages import Array
 from danl.run.result import Reference, Result
 from danl.run.solver import reference_optimum
-from danl.wording import known
 
 
 @dataclass(frozen=True)
@@ -169,15 +168,12 @@ class Certificate:
         """Everything as plain numbers and words; what is not finite becomes None."""
         derived = {name: getattr(self.constants, name) for name in ("a", "b", "c", "rho", "low", "high", "reach")}
         return {
-            "constants": {
-                name: value if math.isfinite(value) else None
-                for name, value in (asdict(self.constants) | derived).items()
-            },
+            "constants": {name: _plain(value) for name, value in (asdict(self.constants) | derived).items()},
             "conditions": [asdict(condition) for condition in self.conditions],
             "conditions_met": self.conditions_met,
             "first_violation": self.first_violation,
-            "squared_distances": [known(value) for value in self.squared_distances],
-            "bound": [known(value) for value in self.bound],
+            "squared_distances": [_plain(value) for value in self.squared_distances],
+            "bound": [_plain(value) for value in self.bound],
             "verdict": self.verdict,
         }
 
@@ -282,3 +278,7 @@ def _sampling_deviation(squared_norms: Array, squared_mean: float, batch: int) -
     n = squared_norms.size
     spread = max(float(squared_norms.sum()) - n * squared_mean, 0.0) / (n - 1)
     return math.sqrt(spread / batch * (1 - batch / n))
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -34,7 +34,7 @@ def claimed(folder: Path, argument: str, otherwise: str = "choose another folder
     the file that is locked: one for each use of a folder that stands in no other's way.
     """
     name, owner, path = f"{argument}={str(folder)!r}", os.getpid(), folder / lock
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    made = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     # No fallback: a lock that is but a file stays behind where a process is killed.
     held = FileLock(path, timeout=0, thread_local=False, fallback_to_soft=False, on_acquired=_sign)
     had = False
