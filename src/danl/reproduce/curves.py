@@ -14,10 +14,10 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import groupby, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,8 +82,7 @@ class View:
         }
 
 
-@dataclass(frozen=True)
-class Masks:
+class Masks(NamedTuple):
     """psi*, S* and gamma; None where nothing is promised."""
 
     psi: int | None
@@ -110,8 +109,8 @@ class CurveData:
     @property
     def diverged(self) -> bool:
         """Whether most runs diverged."""
-        ends = dict(self.endings)
-        return 2 * (ends.get("diverged", 0) + ends.get("quorum_lost", 0)) > sum(ends.values())
+        ends = Counter(dict(self.endings))
+        return 2 * (ends["diverged"] + ends["quorum_lost"]) > ends.total()
 
 
 @dataclass(frozen=True)
@@ -126,11 +125,9 @@ class PanelData:
 
 def views(name: str, plan: Plan) -> list[View]:
     """Every picture of one reading of a figure: against the optimum, and at the paper's penalty also against its F*."""
-    readings = FIGURES[name].readings
     return [
         View(name, (reading,), (penalty,), against)
-        for penalty in plan.penalties
-        for reading in readings
+        for penalty, reading in product(plan.penalties, FIGURES[name].readings)
         for against in (AGAINST if penalty == PAPER else AGAINST[:1])
     ]
 
@@ -218,7 +215,7 @@ def write_panels(parts: Iterable[PanelData], path: Path) -> Path:
             for curve in panel.curves:
                 endings = " ".join(f"{status}:{count}" for status, count in curve.endings)
                 line = [panel.data, *panel.reference, curve.label, curve.seeds, endings]
-                line += [*astuple(curve.promised), *astuple(curve.measured)]  # None is an empty cell
+                line += [*curve.promised, *curve.measured]  # None is an empty cell
                 gaps = zip(curve.median, curve.low, curve.high, strict=True)
                 writer.writerows([*line, exchange, *values] for exchange, values in enumerate(gaps))
     return path
@@ -231,9 +228,8 @@ def read_panels(path: Path) -> tuple[PanelData, ...]:
             reader = csv.DictReader(file)
             if tuple(reader.fieldnames or ()) != HEADER:
                 raise ValueError("other columns")
-            lines = list(reader)
-        by_data = groupby(lines, key=lambda line: line["data"])
-        return tuple(_panel(data, list(rows)) for data, rows in by_data)
+            by_data = groupby(reader, key=lambda line: line["data"])
+            return tuple(_panel(data, list(rows)) for data, rows in by_data)
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise InputError(
             f"{path}: is not the data of a figure ({error}); run danl reproduce again, it writes it anew"

@@ -86,16 +86,11 @@ def draw_all(store: Store, plan: Plan, figure_names: Sequence[str], out: Path) -
             written += draw_overview(view, rows, plan, out)
     others = [run for name in PENALTY_FIGURES if name not in figure_names for run in plan.figure_runs(name)]
     if set(figure_names) & set(PENALTY_FIGURES) and all(store.has(run, digest(run.data)) for run in others):
-        written += draw_penalties(_penalty_parts(store, plan, made), plan, out)
+        wanted = [view for name in PENALTY_FIGURES for view in views(name, plan) if view.against == "optimum"]
+        for view in (view for view in wanted if view not in made):
+            made[view] = panels(read_runs(store, plan, view.figure, *view.penalties, *view.readings))
+        written += draw_penalties(made, plan, out)
     return written
-
-
-def _penalty_parts(store: Store, plan: Plan, made: Mapping[View, Panels]) -> dict[View, Panels]:
-    parts = {}
-    for view in (view for name in PENALTY_FIGURES for view in views(name, plan) if view.against == "optimum"):
-        key = (view.figure, *view.penalties, *view.readings)
-        parts[view] = made.get(view) or panels(read_runs(store, plan, *key))
-    return parts
 
 
 def draw_figure(view: View, parts: Panels, plan: Plan, out: Path) -> list[Path]:
@@ -105,17 +100,14 @@ def draw_figure(view: View, parts: Panels, plan: Plan, out: Path) -> list[Path]:
         figure, grid = _grid(-(-len(parts) // columns), columns, 2.35, (0.3, 0.66), (0.8, 1.3, 0.15, 1.15))
         for axes, panel in zip(grid.flat, parts, strict=False):
             _draw_panel(axes, panel, markersize=4.5, ticks=20)
-            axes.set_title(panel.data, loc="left", fontsize=TEXT, fontweight="bold", pad=18)
-            axes.text(0.0, 1.045, _measured(panel.curves), transform=axes.transAxes, fontsize=SMALL, color=GREY)
+            axes.set_title(panel.data, loc="left", pad=18)
+            axes.text(0.0, 1.045, _measured(panel.curves), transform=axes.transAxes, color=GREY)
             note = _reference_note(panel.reference)
-            axes.text(0.98, 0.5, note, transform=axes.transAxes, fontsize=SMALL, color=GREY, ha="right", va="center")
+            axes.text(0.98, 0.5, note, transform=axes.transAxes, color=GREY, ha="right", va="center")
         for axes in grid.flat[len(parts) :]:
             axes.set_visible(False)
-        reading = view.readings[0]
-        _title(figure, view, f"{reading}: {READS[reading]}")
-        _legend(
-            figure, view, plan, "Legend: what the masks promise. Above each panel: what was measured, in its order."
-        )
+        what = "Legend: what the masks promise. Above each panel: what was measured, in its order."
+        _labels(figure, view, plan, f"{view.readings[0]}: {READS[view.readings[0]]}", what)
         return _write(figure, view, plan, out)
 
 
@@ -129,9 +121,8 @@ def draw_overview(view: View, rows: Mapping[str, Panels], plan: Plan, out: Path)
                 _draw_panel(axes, panel, markersize=3.5, ticks=40)
             line[0].set_ylabel(reading, fontsize=TEXT, fontweight="bold", labelpad=4)
         for axes, panel in zip(grid[0], parts, strict=True):
-            axes.set_title(panel.data, fontsize=TEXT, fontweight="bold")
-        _title(figure, view, "rows: three readings of the algorithm")
-        _legend(figure, view, plan)
+            axes.set_title(panel.data)
+        _labels(figure, view, plan, "rows: three readings of the algorithm")
         return _write(figure, view, plan, out)
 
 
@@ -145,16 +136,15 @@ def draw_penalties(parts: Mapping[View, Panels], plan: Plan, out: Path) -> list[
         figure, grid = _grid(len(view.readings), 1, 1.85, (0.0, 0.38), (1.2, 0.62, 0.15, 1.05))
         for axes, reading in zip(grid.flat, view.readings, strict=True):
             columns = [
-                [parts[View(name, (reading,), (penalty,))][place].curves for name in PENALTY_FIGURES]
+                [c for name in PENALTY_FIGURES for c in parts[View(name, (reading,), (penalty,))][place].curves]
                 for penalty in view.penalties
                 for place in range(len(plan.data))
             ]
-            cells = [[curve for figures in column for curve in figures] for column in columns]
-            _draw_table(axes, cells, view, plan)
-            axes.set_title(f"{reading}: {READS[reading]}", loc="left", fontsize=TEXT, fontweight="bold", pad=4)
+            _draw_table(axes, columns, view, plan)
+            axes.set_title(f"{reading}: {READS[reading]}", loc="left", pad=4)
         _penalty_heads(figure, grid.flat[0], view, plan)
-        what = f"Where each reading starts to converge: log10 of the gap after {view.config(plan)['rounds']} rounds"
-        figure.suptitle(what, **_at_top(figure, 0.1, fontsize=TITLE, fontweight="bold"))
+        rounds = view.config(plan)["rounds"]
+        _title(figure, f"Where each reading starts to converge: log10 of the gap after {rounds} rounds")
         _foot(
             figure,
             f"Median over {plan.n_seeds} seeds of f(w) - F*, F* the verified optimum. Dark is good; -16 is rounding.",
@@ -181,10 +171,8 @@ def _draw_panel(axes: Axes, panel: PanelData, *, markersize: float, ticks: int) 
     for number, curve in enumerate(panel.curves):
         look = _look(number, markersize)
         exchanges = np.arange(last + 1)
-        axes.fill_between(
-            exchanges, _drawn(curve.low), _drawn(curve.high), color=look["color"], alpha=0.16, linewidth=0
-        )
-        median = _drawn(curve.median)
+        low, median, high = map(_drawn, (curve.low, curve.median, curve.high))
+        axes.fill_between(exchanges, low, high, color=look["color"], alpha=0.16, linewidth=0)
         stop = _leaves(median)
         step = max(1, last // 8)  # markers of lines that are the same stand side by side
         start = number * step // len(panel.curves)
@@ -224,20 +212,13 @@ def _leaves(values: Array) -> int:
 
 
 def _draw_table(axes: Axes, cells: Sequence[Sequence[CurveData]], view: View, plan: Plan) -> None:
-    from matplotlib import colormaps
-
-    colours = colormaps["cividis"]
-    power = np.array([[np.log10(floored(curve.median[-1])) for curve in column] for column in cells]).T
-    axes.imshow(
-        np.minimum(power, np.log10(CEILING)), cmap=colours, vmin=np.log10(FLOOR), vmax=np.log10(CEILING), aspect="auto"
-    )
+    power = np.log10(floored([[curve.median[-1] for curve in column] for column in cells])).T
+    low, high = np.log10((FLOOR, CEILING))
+    axes.imshow(np.minimum(power, high), cmap="cividis", vmin=low, vmax=high, aspect="auto")
     for (row, column), value in np.ndenumerate(power):
-        shade = (value - np.log10(FLOOR)) / np.log10(CEILING / FLOOR)
         text = f"{value:.0f}".replace("-0", "0") + " x" * cells[column][row].diverged
-        axes.text(
-            column, row, text, ha="center", va="center", fontsize=SMALL, color="black" if shade > 0.5 else "white"
-        )
-    axes.set_yticks(range(len(view.curves)), [_greek(curve.label) for curve in view.curves], fontsize=SMALL)
+        axes.text(column, row, text, ha="center", va="center", color="black" if 2 * value > low + high else "white")
+    axes.set_yticks(range(len(view.curves)), [_greek(curve.label) for curve in view.curves])
     axes.set_xticks([])
     axes.tick_params(length=0)
     axes.axhline(len(FIGURES[PENALTY_FIGURES[0]].curves) - 0.5, color="white", linewidth=2.5)
@@ -255,22 +236,21 @@ def _penalty_heads(figure: Figure, axes: Axes, view: View, plan: Plan) -> None:
         middle = box.x0 + cell * sets * (number + 0.5)
         figure.text(middle, box.y1 + 0.52 / height, _penalty(penalty), ha="center", fontsize=TEXT, fontweight="bold")
         for place, data in enumerate(plan.data):
-            x = box.x0 + cell * (sets * number + place + 0.5)
-            figure.text(x, box.y1 + 0.3 / height, data, ha="center", fontsize=SMALL)
+            figure.text(box.x0 + cell * (sets * number + place + 0.5), box.y1 + 0.3 / height, data, ha="center")
 
 
 def _measured(curves: Sequence[CurveData]) -> str:
     """Say what the masks measured where it is not what was promised, in the legend's order."""
     names = {"psi": f"{GREEK['psi']}*", "S": "S*", "gamma": GREEK["gamma"]}
-    differing = []
+    differing, kept = [], []
     for name, symbol in names.items():
-        pairs = [(getattr(curve.promised, name), getattr(curve.measured, name)) for curve in curves]
-        if any(promised != measured for promised, measured in pairs):
-            differing.append(f"{symbol} = {', '.join(str(measured) for _, measured in pairs)}")
-    kept = ", ".join(symbol for symbol in names.values() if not any(text.startswith(symbol) for text in differing))
-    if not differing:
-        return "measured as promised"
-    return f"measured {'; '.join(differing)}" + f"; {kept} as promised" * bool(kept)
+        measured = [getattr(curve.measured, name) for curve in curves]
+        if measured == [getattr(curve.promised, name) for curve in curves]:
+            kept.append(symbol)
+        else:
+            differing.append(f"{symbol} = {', '.join(map(str, measured))}")
+    promised = [f"{', '.join(kept)} as promised"] if kept else []
+    return f"measured {'; '.join([*differing, *promised])}" if differing else "measured as promised"
 
 
 def _reference_note(reference: tuple[float, float]) -> str:
@@ -316,38 +296,26 @@ def _grid(
     return figure, grid
 
 
-def _at_top(figure: Figure, inches: float, **look: Any) -> dict[str, Any]:
-    return {"x": 0.12 / WIDTH, "y": 1 - inches / figure.get_figheight(), "ha": "left", "va": "top"} | look
+def _title(figure: Figure, title: str, below: str = "") -> None:
+    tall = figure.get_figheight()
+    place: dict[str, Any] = {"x": 0.12 / WIDTH, "ha": "left", "va": "top"}
+    figure.suptitle(title, y=1 - 0.1 / tall, **place)
+    figure.text(y=1 - 0.34 / tall, s=below, fontsize=SMALL + 0.5, linespacing=1.35, **place)
 
 
-def _title(figure: Figure, view: View, what: str) -> None:
-    figure.suptitle(_greek(FIGURES[view.figure].title), **_at_top(figure, 0.1, fontsize=TITLE, fontweight="bold"))
-    lines = f"{what}\n{_penalty_long(view.penalties[0])};  {REFERENCES[view.against]}"
-    figure.text(s=lines, **_at_top(figure, 0.34, fontsize=SMALL + 0.5, linespacing=1.35))
-    middle = (figure.subplotpars.top + figure.subplotpars.bottom) / 2
-    figure.supylabel("gap  f(w) - F*", x=0.1 / WIDTH, y=middle, ha="left", fontsize=TEXT)
-
-
-def _legend(figure: Figure, view: View, plan: Plan, *extra: str) -> None:
+def _labels(figure: Figure, view: View, plan: Plan, what: str, *extra: str) -> None:
+    """Title, axes, legend and foot of a figure of lines; `extra` lines of the foot come first."""
     from matplotlib.lines import Line2D
 
-    tall = figure.get_figheight()
-    lowest = 0.4 + 0.15 * len(extra)
-    figure.supxlabel(
-        "communication rounds (exchanges; 0 is the start)", y=(lowest + 0.3) / tall, va="bottom", fontsize=TEXT
-    )
-    handles = [
-        Line2D([], [], label=_greek(curve.label), **_look(number, 5)) for number, curve in enumerate(view.curves)
-    ]
-    figure.legend(
-        handles=handles,
-        loc="lower center",
-        bbox_to_anchor=(0.5, lowest / tall),
-        ncols=len(handles),
-        frameon=False,
-        fontsize=TEXT,
-        handlelength=3.6,
-    )
+    penalty, reference = _penalty_long(view.penalties[0]), REFERENCES[view.against]
+    _title(figure, _greek(FIGURES[view.figure].title), f"{what}\n{penalty};  {reference}")
+    middle = (figure.subplotpars.top + figure.subplotpars.bottom) / 2
+    figure.supylabel("gap  f(w) - F*", x=0.1 / WIDTH, y=middle, ha="left")
+    tall, lowest = figure.get_figheight(), 0.4 + 0.15 * len(extra)
+    figure.supxlabel("communication rounds (exchanges; 0 is the start)", y=(lowest + 0.3) / tall, va="bottom")
+    lines = [Line2D([], [], label=_greek(curve.label), **_look(number, 5)) for number, curve in enumerate(view.curves)]
+    place = {"bbox_to_anchor": (0.5, lowest / tall), "ncols": len(lines), "handlelength": 3.6}
+    figure.legend(handles=lines, loc="lower center", **place)
     _foot(
         figure,
         *extra,
@@ -358,7 +326,7 @@ def _legend(figure: Figure, view: View, plan: Plan, *extra: str) -> None:
 
 def _foot(figure: Figure, *lines: str) -> None:
     tall = figure.get_figheight()
-    figure.text(0.12 / WIDTH, 0.08 / tall, "\n".join(lines), fontsize=SMALL, color=GREY, va="bottom", linespacing=1.3)
+    figure.text(0.12 / WIDTH, 0.08 / tall, "\n".join(lines), color=GREY, va="bottom", linespacing=1.3)
 
 
 @contextmanager
@@ -372,6 +340,9 @@ def _looks() -> Iterator[None]:
         matplotlib.rc("svg", hashsalt="danl")
         matplotlib.rc("font", size=SMALL)
         matplotlib.rc("axes.spines", top=False, right=False)
+        matplotlib.rc("axes", titlesize=TEXT, titleweight="bold")
+        matplotlib.rc("figure", titlesize=TITLE, titleweight="bold", labelsize=TEXT)
+        matplotlib.rc("legend", fontsize=TEXT, frameon=False)
         yield
 
 

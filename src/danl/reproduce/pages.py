@@ -124,19 +124,15 @@ def setting(plan: Plan) -> str:
 
 
 def index_page(
-    plan: Plan,
-    figures: Sequence[Path],
-    tables: Sequence[tuple[str, Table]],
-    verdicts: Sequence[Verdict] | None,
+    plan: Plan, figures: Sequence[Path], tables: Sequence[tuple[str, Table]], verdicts: Sequence[Verdict] | None
 ) -> str:
     """index.md: the figures, their tables and the verdicts of this folder."""
     lines = ["# Reproduction", "", setting(plan), ""]
     for name, figure in FIGURES.items():
-        drawn = [path for path in figures if path.suffix == ".png" and belongs(path, name)]
-        if not drawn:
-            continue
-        lines += [f"## {figure.title}", ""]
-        lines += [f"![{path.stem}](figures/{path.name})\n" for path in sorted(drawn, key=order)]
+        own = tuple(f"{name}-{reading}-" for reading in ("overview", *figure.readings))
+        drawn = [path for path in figures if path.suffix == ".png" and path.name.startswith(own)]
+        lines += [f"## {figure.title}", ""] if drawn else []
+        lines += [f"![{path.stem}](figures/{path.name})\n" for path in sorted(drawn, key=_order)]
     if any(path.name == "penalties.png" for path in figures):
         lines += ["## Where each reading converges", "", "![penalties](figures/penalties.png)", ""]
     if verdicts is not None:
@@ -151,12 +147,6 @@ def open_points() -> str:
     return markdown_table(Table(("in the paper", "here"), OPEN_POINTS))
 
 
-def belongs(path: Path, figure: str) -> bool:
-    """Whether a file is of this figure and not of one whose name begins alike."""
-    longer = [name for name in FIGURES if name != figure and name.startswith(figure)]
-    return path.name.startswith(f"{figure}-") and not any(path.name.startswith(f"{name}-") for name in longer)
-
-
-def order(path: Path) -> tuple[bool, bool, str]:
+def _order(path: Path) -> tuple[bool, bool, str]:
     """Overviews first; the paper's penalty before the others."""
     return "overview" not in path.name, slug(PAPER) not in path.name, path.name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
@@ -25,7 +24,7 @@ def endings(plan: Plan, figure: str, read: Reader) -> Table:
             for data in plan.data:
                 stored = [read(run) for run in plan.curve_runs(data, penalty, reading, curve)]
                 gap = float(np.median([each.gaps()[-1] for each in stored]))
-                diverged = Counter(each.status for each in stored)["diverged"]
+                diverged = sum(each.status == "diverged" for each in stored)
                 cells.append(shown_gap(gap) + (f", {diverged} of {len(stored)} diverged" if diverged else ""))
             rows.append((f"`{reading}`", curve.label, penalty, *cells))
     return Table(("reading", "masks", "penalty", *plan.data), tuple(rows))
@@ -66,14 +65,8 @@ def optima(plan: Plan, read: Reader) -> Table:
         missed = len(ends) - sum(value <= REACHED for value in above)
         most = shown_gap(max(above)) if above else "-"
         rows.append((data, penalty, f"{worst:.1e}", most, f"{missed} of {len(stored)}"))
-    columns = (
-        "data",
-        "penalty",
-        "gradient norm at w*, worst",
-        "f after 20 Newton steps - f(w*), worst",
-        f"seeds more than {REACHED:.0e} off",
-    )
-    return Table(columns, tuple(rows))
+    measured = ("gradient norm at w*, worst", "f after 20 Newton steps - f(w*), worst")
+    return Table(("data", "penalty", *measured, f"seeds more than {REACHED:.0e} off"), tuple(rows))
 
 
 def shown_gap(gap: float) -> str:
