@@ -11,6 +11,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -66,37 +67,24 @@ def _parameters(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(factory).parameters
 
 
+@dataclass(frozen=True)
 class Registry:
     """Makes objects of one kind from text: a name, and options as keyword arguments of whatever the name stands for.
 
     A name that is not built in is looked for among the entry points of the group ``danl.<kind>`` of all installed
     packages; none of them is imported before its name is asked for.
-
-    Parameters
-    ----------
-    argument : str
-        What the argument is called that takes such text; errors name it.
-    group : str
-        The group of the entry points, for example ``danl.methods``.
-    builtin : mapping of str to callable or str
-        What makes the object of each name: a class, a function, or ``module:attribute``, imported when it is needed.
-    parts : tuple of str
-        Attributes by which an object of this kind is known; none where the caller looks itself.
-    examples : mapping of str to str
-        Text that works, for names that need an option.
-
     """
 
-    def __init__(
-        self,
-        argument: str,
-        group: str,
-        builtin: Mapping[str, Callable[..., Any] | str],
-        parts: tuple[str, ...] = (),
-        examples: Mapping[str, str] | None = None,
-    ) -> None:
-        self.argument, self.group, self.builtin, self.parts = argument, group, builtin, parts
-        self._examples = examples or {}
+    argument: str
+    """What the argument is called that takes such text; errors name it."""
+    group: str
+    """The group of the entry points, for example ``danl.methods``."""
+    builtin: Mapping[str, Callable[..., Any] | str]
+    """What makes the object of each name: a class, a function, or ``module:attribute``, imported when it is needed."""
+    parts: tuple[str, ...] = ()
+    """Attributes by which an object of this kind is known; none where the caller looks itself."""
+    examples: Mapping[str, str] = field(default_factory=dict)
+    """Text that works, for names that need an option."""
 
     def names(self) -> list[str]:
         """The names there are: the built-in ones, then those of plug-ins."""
@@ -120,7 +108,7 @@ class Registry:
                 raise InputError(f"{self.argument}={given!r}: {name} has no option {option!r}; it has {has}")
         for key in takes:
             if parameters[key].default is inspect.Parameter.empty and key not in options:
-                example = self._examples.get(name, f"{name}:{key}=...")
+                example = self.examples.get(name, f"{name}:{key}=...")
                 raise bad_argument(self.argument, given, f"{name} with {key}", f"try {example!r}")
         known = {key: value for key, value in context.items() if key in parameters}
         try:

@@ -23,12 +23,8 @@ app = typer.Typer(
     epilog="Exit status: 0 converged, ran its rounds or was stopped, 2 wrong input, 3 diverged or lost its quorum, "
     "130 interrupted. Methods, policies, losses and engines of your own have names, too: docs/extending.md.",
 )
-app.command()(fit)
-app.command()(compare)
-app.command()(certify)
-app.command()(report)
-app.command()(reproduce)
-app.command()(plan)
+for command in (fit, compare, certify, report, reproduce, plan):
+    app.command()(command)
 app.add_typer(datasets, name="datasets")
 app.add_typer(flower, name="flower")
 

@@ -159,9 +159,8 @@ def _run_config(options: RunOptions, method: str, reference: bool) -> tuple[dict
         raise InputError(
             "--profiles: is for workers that are here, and the sites take what time they take; leave it out"
         )
-    given = {
-        name: value for name, value in parse_spec(options.engine, argument="engine")[1].items() if name != "simulate"
-    }
+    given = parse_spec(options.engine, argument="engine")[1]
+    given.pop("simulate", None)
     for name in given:
         if name not in OPTIONS:
             raise InputError(f"engine={options.engine!r}: flower has no option {name!r}; it has {', '.join(OPTIONS)}")

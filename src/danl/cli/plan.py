@@ -67,9 +67,5 @@ def plan(
 
 
 def _cells(values: dict[str, float]) -> tuple[str, ...]:
-    return (
-        human_bytes(values["bytes_up"]),
-        human_bytes(values["bytes_down"]),
-        f"{values['seconds']:.3g}",
-        f"{values['tree_seconds']:.3g}",
-    )
+    sizes = [human_bytes(values[name]) for name in ("bytes_up", "bytes_down")]
+    return (*sizes, *(f"{values[name]:.3g}" for name in ("seconds", "tree_seconds")))

@@ -74,25 +74,19 @@ def _draw_coverage(figure: Any, place: Any, histories: Mapping[str, History]) ->
     from matplotlib.ticker import MaxNLocator
 
     strips = place.subgridspec(len(histories), 1, hspace=0.0)
-    most = max(float(np.nanmax(coverage_of(history))) for history in histories.values())
+    coverage = [coverage_of(history) for history in histories.values()]
+    most = max(float(np.nanmax(each)) for each in coverage)
+    look = {"cmap": "Blues", "vmin": 0.0, "vmax": max(most, 1.0), "edgecolors": "white", "linewidth": 0.6}
+    exchanges = np.arange(MOST_EXCHANGES + 1) - 0.5
     axes = None
     every = []
     for number, (label, history) in enumerate(histories.items()):
         axes = figure.add_subplot(strips[number, 0], sharex=axes)
-        picture = axes.pcolormesh(
-            np.arange(MOST_EXCHANGES + 1) - 0.5,
-            np.arange(len(coverage_of(history)) + 1),
-            coverage_of(history),
-            cmap="Blues",
-            vmin=0.0,
-            vmax=max(most, 1.0),
-            edgecolors="white",
-            linewidth=0.6,
-        )
+        picture = axes.pcolormesh(exchanges, np.arange(len(coverage[number]) + 1), coverage[number], **look)
         axes.invert_yaxis()
         axes.set_yticks([])
         axes.set_ylabel(label, rotation=0, ha="right", va="center")
-        axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
+        axes.spines[:].set_visible(False)
         axes.tick_params(labelbottom=number == len(histories) - 1, length=0)
         if len(history) < MOST_EXCHANGES:
             axes.text(len(history), 0.5, "ended", transform=axes.get_xaxis_transform(), va="center", color="#555555")

@@ -53,12 +53,8 @@ def _dealt(run: RecordedRun) -> str | None:
     rows, uniform = run.config_at("settings", "rows"), run.config_at("settings", "weighting") == "uniform"
     if not isinstance(rows, list) or not (uniform or run.config_at("settings", "l2")):
         return None
-    which = (
-        (run.config_at("data", "partition"), run.config_at("settings", "seed"))
-        if uniform and len(set(rows)) > 1
-        else ()
-    )
-    return str((sorted(rows), which))
+    which = [run.config_at("data", "partition"), run.config_at("settings", "seed")]
+    return str((sorted(rows), which if uniform and len(set(rows)) > 1 else []))
 
 
 def _winners(runs: Sequence[RecordedRun], *, same: bool) -> list[Finding]:
@@ -76,10 +72,7 @@ def _winners(runs: Sequence[RecordedRun], *, same: bool) -> list[Finding]:
         f"({seconds(taken)}{_each(fast)})."
     )
     left = [run.name for run in runs if run.status != "converged"]
-    said = [Finding("good", text)]
-    if left:
-        said.append(Finding("note", f"Not converged: {listed(left)}."))
-    return said
+    return [Finding("good", text), *([Finding("note", f"Not converged: {listed(left)}.")] if left else [])]
 
 
 def _nearest(runs: Sequence[RecordedRun], *, same: bool) -> list[Finding]:
@@ -93,11 +86,8 @@ def _nearest(runs: Sequence[RecordedRun], *, same: bool) -> list[Finding]:
         return [Finding("warn", f"{none}.")]
     best = near[int(ends[:, 0 if by_gap else 1].argmin())]
     last = best.history[-1]
-    end = (
-        f"a gap of {gap_text(last.gap, objective=last.objective)}"
-        if by_gap
-        else f"a gradient norm of {number(last.grad_norm)}"
-    )
+    gap = f"a gap of {gap_text(last.gap, objective=last.objective)}"
+    end = gap if by_gap else f"a gradient norm of {number(last.grad_norm)}"
     return [Finding("warn", f"{none}; {best.name} came nearest, with {end}.")]
 
 

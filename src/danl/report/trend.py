@@ -63,25 +63,21 @@ def trend_of(history: History) -> Trend | None:
     raised = np.maximum(values, floor)
     best = np.minimum.accumulate(raised)
     newest = np.log10(raised[-max(STALL_ROUNDS, len(raised) // 4) :])
-    rose = _rose(raised)
-    since = None if rose else _slower_since(np.log10(best), best, float(floor[-1]))
+    rose = bool(raised[-max(3, len(raised) // 4) :].min() > RISEN * raised.min())
+    at_floor = np.flatnonzero(best <= 2 * floor)
+    since = None if rose or best[-1] <= 2 * floor[-1] else _slower_since(np.log10(best))
     rate = 0.0 if since is None else _fall_of(newest)
     end = int(raised.argmin()) if rose else len(best) - 1 if since is None else since
-    first_at_floor = np.flatnonzero(best <= 2 * floor)
-    if len(first_at_floor):
-        end = min(end, int(first_at_floor[0]))
+    end = min([end, *at_floor[:1].tolist()])
     logs = np.log10(best[: end + 1])
-    fall = logs[0] - logs[-1]
-    falling = None
-    if fall > np.log10(2) and end > 0:
-        falling = (int(numbers[0]), int(numbers[end]), float(10 ** (fall / end)))
+    fall, halved = logs[0] - logs[-1], logs[0] - logs[-1] > np.log10(2) and end > 0
     return Trend(
         name="gap" if has_gap else "gradient norm",
         last=int(numbers[-1]),
         best=float(max(values.min(), 0.0)),
         best_at=int(numbers[int(values.argmin())]),
         end=float(values[-1]),
-        falling=falling,
+        falling=(int(numbers[0]), int(numbers[end]), float(10 ** (fall / end))) if halved else None,
         manner=_manner(logs),
         stalled_since=None if since is None or rate else int(numbers[since]),
         slow=(int(numbers[since]), float(10**rate)) if since is not None and rate else None,
@@ -89,15 +85,8 @@ def trend_of(history: History) -> Trend | None:
     )
 
 
-def _rose(raised: Array) -> bool:
-    """Whether all of the newest quarter lies well above the best."""
-    return bool(raised[-max(3, len(raised) // 4) :].min() > RISEN * raised.min())
-
-
-def _slower_since(logs: Array, best: Array, floor: float) -> int | None:
-    """The place since which the best so far did not halve, if that is long ago and neither its pace nor rounding."""
-    if best[-1] <= 2 * floor:
-        return None
+def _slower_since(logs: Array) -> int | None:
+    """The place since which the best so far did not halve, if that is long ago and not its pace."""
     since, last = int(np.flatnonzero(logs <= logs[-1] + np.log10(2))[0]), len(logs) - 1
     if last - since < max(STALL_ROUNDS, len(logs) // 4):
         return None
