@@ -61,7 +61,6 @@ MEANINGS = {
 
 
 def constants_table(certificate: Certificate) -> Table:
-    """The constants, each with what it is."""
     table = plain_table(Column("constant", no_wrap=True), right("value"), Column("what it is", style="dim"))
     for name, meaning in MEANINGS.items():
         table.add_row(name, f"{getattr(certificate.constants, name):.4g}", meaning)
@@ -69,7 +68,6 @@ def constants_table(certificate: Certificate) -> Table:
 
 
 def conditions_table(certificate: Certificate) -> Table:
-    """Theorem 1's conditions with their numbers."""
     table = plain_table("condition", "statement", "here", "holds")
     for condition in certificate.conditions:
         verdict = Text("yes", style="green") if condition.holds else Text("no", style="bold red")

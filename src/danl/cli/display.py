@@ -37,7 +37,6 @@ def plain_table(*columns: str | Column, header: bool = True) -> Table:
 
 
 def right(name: str) -> Column:
-    """A column of numbers."""
     return Column(name, justify="right", no_wrap=True)
 
 
@@ -97,7 +96,6 @@ def progress_of(row: Row, width: int = 0) -> str:
 
 
 def summary_table(summary: Mapping[str, Any], reference: bool) -> Table:
-    """The end of one run."""
     table = plain_table(Column(style="dim", no_wrap=True), Column(), header=False)
     status = summary["status"]
     table.add_row("status", Text(status, style=STATUS_STYLES[status]))
@@ -121,7 +119,6 @@ def summary_table(summary: Mapping[str, Any], reference: bool) -> Table:
 
 
 def comparison_table(summaries: Sequence[Mapping[str, Any]]) -> Table:
-    """Several runs, a line each."""
     simulated = any(summary["simulated_seconds"] is not None for summary in summaries)
     names = ("exch.", "Hess.", "gap", "|grad|", "bytes", "s", *(("sim. s",) if simulated else ()))  # for 80 columns
     words = (Column("method", overflow="fold", min_width=12), Column("status", no_wrap=True))

@@ -117,7 +117,6 @@ def chosen_targets(words: list[str] | None) -> tuple[str, ...]:
 
 
 def make_plan(data: str | None, seeds: int | None, quick: bool) -> Plan:
-    """What is run, and how often."""
     plan = QUICK if quick else Plan()
     if data is not None:
         names = tuple(dict.fromkeys(part.strip() for part in data.split(",") if part.strip()))
@@ -179,7 +178,6 @@ def waiting(screen: Console, *, quiet: bool) -> Callable[[str], AbstractContextM
 
 
 def verdicts_table(verdicts: Sequence[Verdict]) -> Table:
-    """One line a claim."""
     table = plain_table(Column("claim", no_wrap=True), Column("verdict", overflow="fold"))
     for verdict in verdicts:
         some = verdict.word == "holds for some readings"

@@ -7,6 +7,7 @@ import shlex
 
 import numpy as np
 
+from danl.checks import is_finite
 from danl.report.findings import Finding, hessian_bytes, region_waits
 from danl.report.recorded import RecordedRun
 from danl.report.trend import trend_of
@@ -26,8 +27,7 @@ HESSIAN_SHARE = 0.8
 def advice(run: RecordedRun) -> list[Finding]:
     """At most a handful, the most useful first."""
     looks = (
-        after_divergence, after_quorum_lost, after_interruption, more_rounds, larger_batches, another_method, cover,
-        fewer_bytes,
+        after_divergence, after_break, more_rounds, larger_batches, another_method, cover, fewer_bytes,
     )  # fmt: skip
     return [Finding("try", text) for look in looks if (text := look(run))]
 
@@ -38,43 +38,31 @@ def family(run: RecordedRun) -> str:
 
 
 def after_divergence(run: RecordedRun) -> str:
-    """A penalty where there is no optimum, a safeguard where there was none."""
+    """A penalty where there is no optimum, a tenth of the step that was given, a safeguard where there was none."""
     if run.status != "diverged":
         return ""
     if any(SEPARABLE in note for note in run.notes):
         return "Try --alpha 1e-3: without a penalty, separable data has no optimum to converge to."
-    if family(run) in WITHOUT_SAFEGUARD:
-        return f"Try --method danl: it goes back where the objective rises, which {family(run)} does not."
-    if family(run) in FIRST_ORDER:
-        return smaller_step(run)
+    name, rate = family(run), run.config_at("settings", "method_options", "learning_rate")
+    if name in FIRST_ORDER and is_finite(rate):  # else it was worked out, and is not to blame
+        return (
+            f"Try a smaller step, as in --method {name}:learning_rate={rate / 10:.3g}, or leave learning_rate out "
+            "for one that is worked out; or --method danl."
+        )
+    if name in (*WITHOUT_SAFEGUARD, *FIRST_ORDER):
+        return f"Try --method danl: it goes back where the objective rises, which {name} does not."
     return "Try a larger penalty, for example --alpha 1e-3."
 
 
-def smaller_step(run: RecordedRun) -> str:
-    """A tenth of the step that was given; where none was, the one that is worked out is not to blame."""
-    rate = run.config_at("settings", "method_options", "learning_rate")
-    if not isinstance(rate, int | float) or not math.isfinite(rate):
-        return f"Try --method danl: it goes back where the objective rises, which {family(run)} does not."
-    return (
-        f"Try a smaller step, as in --method {family(run)}:learning_rate={rate / 10:.3g}, or leave learning_rate out "
-        "for one that is worked out; or --method danl."
-    )
-
-
-def after_quorum_lost(run: RecordedRun) -> str:
-    """Keep what there is and go on when the workers are back."""
-    if run.status != "quorum_lost":
+def after_break(run: RecordedRun) -> str:
+    """How to go on where the workers were lost or the run was interrupted, or how not to begin again next time."""
+    if run.status not in ("quorum_lost", "interrupted"):
         return ""
-    longer = "--method danl:patience=30 waits longer for absent workers before it goes on without them"
-    first = resumption(run, " when the workers are back")
-    if "patience=" in run.method:
-        return f"{first}." if first else ""
-    return f"{first}; {longer}." if first else f"Try more patience: {longer}."
-
-
-def after_interruption(run: RecordedRun) -> str:
-    """How to go on, or how not to begin again next time."""
-    first = resumption(run, "") if run.status == "interrupted" else ""
+    lost = run.status == "quorum_lost"
+    first = resumption(run, " when the workers are back" if lost else "")
+    if lost and "patience=" not in run.method:
+        longer = "--method danl:patience=30 waits longer for absent workers before it goes on without them"
+        return f"{first}; {longer}." if first else f"Try more patience: {longer}."
     return f"{first}." if first else ""
 
 

@@ -199,7 +199,6 @@ class LiveServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening."""
         self._http.shutdown()
         self._http.server_close()
         self._thread.join(5.0)
@@ -227,7 +226,6 @@ class _Http(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """The thread of one connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -246,7 +244,6 @@ class Handler(BaseHTTPRequestHandler):
     _is_last = False  # whether what is sent has the end of the run
 
     def do_GET(self) -> None:
-        """The page, or rows."""
         self.connection.settimeout(ANSWER_SECONDS)
         status, kind, body = self._answer()
         self.send_response(status)

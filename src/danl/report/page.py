@@ -42,7 +42,6 @@ def write_report(runs: Sequence[RecordedRun], path: str | Path) -> Path:
 
 
 def page_of(payload: Mapping[str, Any]) -> str:
-    """The HTML of a payload."""
     parts = {
         "TITLE": html.escape(f"{payload['title']} - danl report"),
         "POLICY": html.escape(policy(bool(payload["live"])), quote=True),
@@ -79,7 +78,6 @@ def plotly_script() -> str:
 
 
 def own_script() -> str:
-    """The page's own script."""
     return _safe("\n".join(_part(name) for name in SCRIPTS))
 
 

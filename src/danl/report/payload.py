@@ -59,7 +59,6 @@ def title_of(runs: Sequence[RecordedRun]) -> str:
 
 
 def run_payload(run: RecordedRun) -> dict[str, Any]:
-    """One run."""
     chosen = chosen_rows(run)
     masks, said = masks_of(run)
     notes = [said] if said else []

@@ -139,7 +139,6 @@ def overviews(name: str, plan: Plan) -> list[View]:
 
 
 def penalties_view(plan: Plan) -> View:
-    """The picture of all penalties."""
     return View("penalties", FIGURES[PENALTY_FIGURES[0]].readings, plan.penalties)
 
 

@@ -64,13 +64,11 @@ def verdict_from(entry: Mapping[str, Any]) -> Verdict:
 
 
 def claims_page(verdicts: Sequence[Verdict], plan: Plan) -> str:
-    """claims.md."""
     sections = [verdict_section(verdict) for verdict in verdicts]
     return "\n".join(["# The paper's claims", "", setting(plan), "", verdict_table(verdicts), "", *sections])
 
 
 def verdict_table(verdicts: Iterable[Verdict]) -> str:
-    """One line a claim."""
     return _table(
         ("claim", "verdict", "why"), [(cell(each.statement), word(each), cell(each.why)) for each in verdicts]
     )
@@ -98,7 +96,6 @@ def verdict_section(verdict: Verdict) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """A table of numbers."""
     return _table([cell(name) for name in table.columns], [[cell(value) for value in row] for row in table.rows])
 
 
@@ -115,7 +112,6 @@ def cell(value: Any) -> str:
 
 
 def setting(plan: Plan) -> str:
-    """What was run, in a sentence."""
     return (
         f"Data sets: {', '.join(plan.data)}. Seeds: {plan.n_seeds}. Penalties: {', '.join(plan.penalties)} "
         "(lambda is the paper's, lambda/(2m) |w|^2; alpha is on the averaged loss). 10 workers, 4 regions, start: 10 "
