@@ -19,6 +19,8 @@ import numpy as np
 
 from danl.methods.base import Setup
 from danl.protocol.messages import Array, Mask
+from danl.protocol.replies import Replies
+from danl.server.aggregation import mean_loss_size
 from danl.server.curvature import Curvature
 from danl.storage.serialize import storable
 
@@ -108,9 +110,18 @@ def margins_of(metric: Curvature, w: Array) -> float:
     return square if math.isfinite(square) else 0.0
 
 
-def only_rounding(squared: float, margins: float, tol: float) -> bool:
-    """Whether a step, of step^T Pi step = squared, changes the margins by no more than rounding; tol=0 goes on."""
-    return tol > 0 and squared <= (4.0 * ROUNDING) ** 2 * margins
+def measured_step(
+    metric: Curvature, gradient: Array, w: Array, largest: float, replies: Replies, setup: Setup
+) -> tuple[Step, float, bool]:
+    """The full step down a gradient at w, the largest loss so far, and whether w is good enough already.
+
+    It is at the tolerance, or where the step changes the margins by no more than rounding; tol=0 goes on.
+    """
+    loss, margins = mean_loss_size(replies, setup.weights), margins_of(metric, w)
+    largest = max(largest, loss, margins)
+    step = Step.down(metric, gradient, size_of(loss, largest))
+    only_rounding = setup.tol > 0 and step.hidden - step.slope <= (4.0 * ROUNDING) ** 2 * margins
+    return step, largest, step.decrement <= setup.tol or only_rounding
 
 
 # Trials of the safeguarded loop, beside its anchor.

@@ -23,13 +23,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from danl.methods.acceptance import Step, margins_of, only_rounding, size_of
+from danl.methods.acceptance import measured_step
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.curvature_exchange import hessian_task
 from danl.methods.questions import masked_round
 from danl.protocol.messages import Array, Exchange, GradientTask
 from danl.protocol.replies import Replies
-from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss_size
+from danl.server.aggregation import mean_gradient, mean_hessian
 from danl.server.curvature import ProjectedHessian, project
 from danl.server.memory import Memory
 from danl.storage.serialize import storable
@@ -123,10 +123,8 @@ class Algorithm1:
         exact: bool,
     ) -> tuple[Algorithm1State, Info]:
         """Line 7 or 20, unless the workers have just shown that w is good enough."""
-        loss, margins = mean_loss_size(replies, setup.weights), margins_of(curvature, state.w)
-        state = replace(state, round=state.round + 1, largest=max(state.largest, loss, margins))
-        step = Step.down(curvature, gradient, size_of(loss, state.largest))
-        info = Info(step.decrement, estimated=not exact)
-        if exact and (step.decrement <= setup.tol or only_rounding(step.hidden - step.slope, margins, setup.tol)):
+        step, largest, enough = measured_step(curvature, gradient, state.w, state.largest, replies, setup)
+        state, info = replace(state, round=state.round + 1, largest=largest), Info(step.decrement, estimated=not exact)
+        if exact and enough:
             return replace(state, status="converged"), info
         return replace(state, w=state.w + step.direction), info

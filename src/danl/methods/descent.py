@@ -12,19 +12,20 @@ Newton Zero is what Algorithm 1 is with full masks; undamped Newton is the paper
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from danl.methods.acceptance import Step, margins_of, only_rounding, size_of
+from danl.errors import InputError
+from danl.methods.acceptance import measured_step
 from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn, too_few
 from danl.methods.checks import check_options
 from danl.methods.ending import Origin, Remark, verdict
-from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
-from danl.protocol.messages import Array, Exchange, GradientTask, HessianTask
+from danl.protocol.messages import Array, Exchange, GradientTask, HessianTask, SmoothnessTask, Task
 from danl.protocol.replies import Replies
-from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss_size
+from danl.server.aggregation import mean_gradient, mean_hessian, mean_value
 from danl.server.curvature import ProjectedHessian, project
 from danl.server.partial_curvature import Diagonal
 from danl.storage.serialize import storable
@@ -33,54 +34,66 @@ from danl.storage.serialize import storable
 @storable
 @dataclass(frozen=True)
 class DescentState:
-    """w and the metric, None before the first exchange: a projected Hessian, or for gradient descent a Diagonal."""
+    """w and the metric, None before the first exchange: a projected Hessian, or a Diagonal."""
 
     w: Array
     status: Status | None = None
     metric: ProjectedHessian | Diagonal | None = None
-    learning_rate: float | None = None  # of gradient descent
-    squares: Literal["unknown", "asked", "known"] = "known"  # of the columns, for the metric of gradient descent
+    learning_rate: float | None = None  # of a first-order method
+    squares: Literal["unknown", "asked", "known"] = "known"  # of the columns, for the metric of a first-order method
+    averages: int = 0  # of FedAvg
     largest: float = 0.0  # of the losses reported so far
     origin: Origin | None = None  # where some coefficients have no penalty: to see those that have no end
     remark: Remark | None = None
 
 
-def descend(
-    state: DescentState, gradient: Array, replies: Replies, setup: Setup, *, exact: bool
-) -> tuple[DescentState, Info]:
+def descend(state: DescentState, replies: Replies, setup: Setup, *, exact: bool) -> tuple[DescentState, Info]:
     """One step down the gradient in the state's metric, unless w is good enough already."""
-    metric = state.metric
+    metric, gradient, origin = state.metric, mean_gradient(replies, setup.weights), state.origin
     assert metric is not None
-    loss, margins = mean_loss_size(replies, setup.weights), margins_of(metric, state.w)
-    state = replace(state, largest=max(state.largest, loss, margins))
-    size = size_of(loss, state.largest)
-    step, origin = Step.down(metric, gradient, size), state.origin
+    step, largest, enough = measured_step(metric, gradient, state.w, state.largest, replies, setup)
+    state, info = replace(state, largest=largest), Info(step.decrement, estimated=not exact)
     direction = step.direction if state.learning_rate is None else -state.learning_rate * gradient
-    info = Info(step.decrement, estimated=not exact)
     if state.learning_rate is None:
-        origin = origin or Origin.of(metric, size, setup)
+        origin = origin or Origin.of(metric, step.size, setup)
         state = replace(state, origin=None if origin is None else origin.after(direction))
-    if exact and (step.decrement <= setup.tol or only_rounding(step.hidden - step.slope, margins, setup.tol)):
+    if exact and enough:
         status, remark = verdict("converged", origin, state.w, step)
         if status is not None:
             return replace(state, status=status, remark=remark), info
     return replace(state, w=state.w + direction), info
 
 
-def newton_step(
-    state: DescentState, replies: Replies, setup: Setup, mu: float | None, *, exact: bool
-) -> tuple[DescentState, Info]:
-    """Take the projected Hessian as the new metric and step in it."""
-    floor = setup.floor(mu)
-    hessian = mean_hessian(replies, setup.weights, setup.n_coefficients)
-    if not np.isfinite(hessian).all():
-        return replace(state, status="diverged"), Info()
-    state = replace(state, metric=project(hessian, floor, setup.strong_convexity))
-    return descend(state, mean_gradient(replies, setup.weights), replies, setup, exact=exact)
+class PlainNewton(HoldsHessian):
+    """Plain steps against the projected Hessian that was exchanged last."""
+
+    mu: float | None = None
+    batch_size: int | None = None
+    hessian_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def begin(self, setup: Setup) -> DescentState:
+        return DescentState(setup.w0)
+
+    def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
+        task = HessianTask(turn.exchange, state.w, self.batch_size, self.hessian_batch)
+        return setup.ask_everyone("hessian", task)
+
+    def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
+        if not len(replies.workers):
+            return too_few(state, replies)
+        if replies.curvature_sum is not None:
+            hessian = mean_hessian(replies, setup.weights, setup.n_coefficients)
+            if not np.isfinite(hessian).all():
+                return replace(state, status="diverged"), Info()
+            state = replace(state, metric=project(hessian, setup.floor(self.mu), setup.strong_convexity))
+        return descend(state, replies, setup, exact=self.batch_size is None and not replies.failures)
 
 
 @dataclass(frozen=True)
-class NewtonZero(HoldsHessian):
+class NewtonZero(PlainNewton):
     """One Hessian exchange, then full gradients against the fixed curvature.
 
     Parameters
@@ -98,29 +111,14 @@ class NewtonZero(HoldsHessian):
     batch_size: int | None = None
     hessian_batch: int | None = None
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
-    def begin(self, setup: Setup) -> DescentState:
-        return DescentState(setup.w0)
-
     def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
-        if state.metric is not None:
-            return setup.ask_everyone("gradient", GradientTask(turn.exchange, state.w, batch_size=self.batch_size))
-        task = HessianTask(turn.exchange, state.w, self.batch_size, self.hessian_batch)
-        return setup.ask_everyone("hessian", task)
-
-    def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
-        if not len(replies.workers):
-            return too_few(state, replies)
-        exact = self.batch_size is None and not replies.failures
         if state.metric is None:
-            return newton_step(state, replies, setup, self.mu, exact=exact)
-        return descend(state, mean_gradient(replies, setup.weights), replies, setup, exact=exact)
+            return super().plan(state, setup, turn)
+        return setup.ask_everyone("gradient", GradientTask(turn.exchange, state.w, batch_size=self.batch_size))
 
 
 @dataclass(frozen=True)
-class NewtonUndamped(HoldsHessian):
+class NewtonUndamped(PlainNewton):
     """Newton's method with a Hessian exchange every round and the full step, whatever comes of it.
 
     Parameters
@@ -134,23 +132,62 @@ class NewtonUndamped(HoldsHessian):
 
     mu: float | None = None
 
-    def __post_init__(self) -> None:
-        check_options(self)
+
+class FirstOrder:
+    """Steps of a fixed length: a learning rate, or 1 / L with L = sum_i weight_i L_i asked from the workers.
+
+    And what gradients are measured by: with s_j the mean square of column j, the inverse curvature along it is taken to
+    be  learning_rate * max(s) / s_j,  so that a column's unit does not matter (`danl.methods.ending`). With a learning
+    rate columns count as alike until that would be enough to end; then their mean squares are asked for.
+    """
+
+    name: str
+    learning_rate: float | None
 
     def begin(self, setup: Setup) -> DescentState:
-        return DescentState(setup.w0)
+        rate = self.learning_rate
+        if rate is None:
+            return DescentState(setup.w0, squares="asked")
+        alike = Diagonal(np.full(setup.n_coefficients, 1.0 / rate))
+        return DescentState(setup.w0, metric=alike, learning_rate=float(rate), squares="unknown")
 
     def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
-        return setup.ask_everyone("hessian", HessianTask(turn.exchange, state.w))
+        if state.squares == "asked":
+            return setup.ask_everyone("smoothness", SmoothnessTask(turn.exchange))
+        return setup.ask_everyone(*self.question(state, turn))
 
     def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
         if not len(replies.workers):
             return too_few(state, replies)
-        return newton_step(state, replies, setup, self.mu, exact=not replies.failures)
+        if state.squares != "asked":
+            return self.after_round(state, replies, setup)
+        rate = self._one_over_smoothness(replies, setup) if state.learning_rate is None else state.learning_rate
+        squares = mean_value(replies, setup.weights, "squares")
+        top = float(squares.max(initial=0.0))  # which a column without entries counts as
+        metric = Diagonal(np.where(squares > 0, squares / top if top > 0 else 1.0, 1.0) / rate)
+        return replace(state, learning_rate=rate, metric=metric, squares="known"), Info()
+
+    def _one_over_smoothness(self, replies: Replies, setup: Setup) -> float:
+        """1 / L; a loss without a bound on its curvature has no such step."""
+        smoothness = float(mean_value(replies, setup.weights, "smoothness"))
+        if not math.isfinite(smoothness):
+            raise InputError(
+                "learning_rate=None: this loss has no bound on its curvature to take a step from; "
+                f"give one, for example --method {self.name}:learning_rate=0.01"
+            )
+        return 1.0 / smoothness if smoothness > 0 else 1.0
+
+    def question(self, state: DescentState, turn: Turn) -> tuple[str, Task]:
+        """What everyone is asked in a round, and what the record calls it."""
+        raise NotImplementedError
+
+    def after_round(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
+        """The state after the answers."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class GradientDescent:
+class GradientDescent(FirstOrder):
     """Distributed gradient descent with a fixed step.
 
     Parameters
@@ -171,29 +208,11 @@ class GradientDescent:
     def __post_init__(self) -> None:
         check_options(self)
 
-    def begin(self, setup: Setup) -> DescentState:
-        rate = self.learning_rate
-        if rate is None:
-            return DescentState(setup.w0, squares="asked")
-        alike = Diagonal(np.full(setup.n_coefficients, 1.0 / rate))  # until it matters how large the columns are
-        return DescentState(setup.w0, metric=alike, learning_rate=float(rate), squares="unknown")
+    def question(self, state: DescentState, turn: Turn) -> tuple[str, Task]:
+        return "gradient", GradientTask(turn.exchange, state.w, batch_size=self.batch_size)
 
-    def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
-        if state.squares == "asked":
-            return ask_smoothness(setup, turn)
-        return setup.ask_everyone("gradient", GradientTask(turn.exchange, state.w, batch_size=self.batch_size))
-
-    def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
-        if not len(replies.workers):
-            return too_few(state, replies)
-        if state.squares == "asked":
-            rate = state.learning_rate
-            rate = learning_rate_from(replies, setup, method=self.name) if rate is None else rate
-            metric = metric_from(replies, setup, rate)
-            return replace(state, learning_rate=rate, metric=metric, squares="known"), Info()
-        exact = self.batch_size is None and not replies.failures
-        gradient = mean_gradient(replies, setup.weights)
-        after, info = descend(state, gradient, replies, setup, exact=exact)
+    def after_round(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
+        after, info = descend(state, replies, setup, exact=self.batch_size is None and not replies.failures)
         if state.squares == "unknown" and info.decrement <= setup.tol:  # as if all columns were alike: are they?
             return replace(state, squares="asked"), replace(info, decrement=np.nan)
         return after, info

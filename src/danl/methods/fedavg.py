@@ -12,33 +12,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from danl.checks import check_whole
-from danl.methods.acceptance import relative, relative_decrement, size_of
-from danl.methods.base import Info, Setup, Status, Turn, too_few
+from danl.methods.acceptance import relative_decrement, size_of
+from danl.methods.base import Info, Setup, Status, Turn
 from danl.methods.checks import check_options
-from danl.methods.smoothness import ask_smoothness, learning_rate_from, metric_from
-from danl.protocol.messages import Array, Exchange, LocalStepsTask
+from danl.methods.descent import DescentState, FirstOrder
+from danl.protocol.messages import LocalStepsTask, Task
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_loss_size, mean_value
-from danl.server.partial_curvature import Diagonal
-from danl.storage.serialize import storable
-
-
-@storable
-@dataclass(frozen=True)
-class FedAvgState:
-    """w, how many averages it has seen, and the learning rate once it is known."""
-
-    w: Array
-    status: Status | None = None
-    averages: int = 0
-    learning_rate: float | None = None
-    metric: Diagonal | None = None  # what gradients are measured by; None where a learning rate was given
-    asked: bool = False  # whether it is asked for
-    largest: float = 0.0  # of the losses reported so far
 
 
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(FirstOrder):
     """Federated averaging.
 
     Parameters
@@ -67,34 +51,21 @@ class FedAvg:
         if self.rounds is not None:
             check_whole("rounds", self.rounds, next_step="leave it out to go on until max_rounds")
 
-    def begin(self, setup: Setup) -> FedAvgState:
-        return FedAvgState(setup.w0, learning_rate=self.learning_rate, asked=self.learning_rate is None)
-
-    def plan(self, state: FedAvgState, setup: Setup, turn: Turn) -> Exchange:
-        if state.asked:
-            return ask_smoothness(setup, turn)
+    def question(self, state: DescentState, turn: Turn) -> tuple[str, Task]:
         assert state.learning_rate is not None
-        task = LocalStepsTask(turn.exchange, state.w, self.steps, state.learning_rate, self.batch_size)
-        return setup.ask_everyone("local-steps", task)
+        return "local-steps", LocalStepsTask(turn.exchange, state.w, self.steps, state.learning_rate, self.batch_size)
 
-    def absorb(self, state: FedAvgState, replies: Replies, setup: Setup) -> tuple[FedAvgState, Info]:
-        if not len(replies.workers):
-            return too_few(state, replies)
-        rate = state.learning_rate
-        if state.asked:
-            rate = learning_rate_from(replies, setup, method=self.name) if rate is None else rate
-            return replace(state, learning_rate=rate, metric=metric_from(replies, setup, rate), asked=False), Info()
-        assert rate is not None
-        w = mean_value(replies, setup.weights, "w")
-        averages = state.averages + 1
+    def after_round(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
+        assert state.learning_rate is not None
+        w, averages = mean_value(replies, setup.weights, "w"), state.averages + 1
         # The local steps sum to about learning_rate * steps * gradient: an estimate for the stopping rule.
-        gradient = (w - state.w) / (rate * self.steps)
+        gradient = (w - state.w) / (state.learning_rate * self.steps)
         loss = mean_loss_size(replies, setup.weights)
         largest = max(state.largest, loss)
-        size = size_of(loss, largest)
-        estimate = relative_decrement(state.metric, gradient, size)
-        # As if all columns were alike it would be enough: are they?
-        ask = state.metric is None and relative(rate * float(gradient @ gradient), size) <= setup.tol
+        estimate = relative_decrement(state.metric, gradient, size_of(loss, largest))
         status: Status | None = "max_rounds" if averages == self.rounds else None
-        state = replace(state, w=w, averages=averages, status=status, largest=largest, asked=ask)
-        return state, Info(estimate, estimated=True)
+        after = replace(state, w=w, averages=averages, status=status, largest=largest)
+        if state.squares == "known":
+            return after, Info(estimate, estimated=True)
+        # As if all columns were alike it would be enough: are they?
+        return replace(after, squares="asked" if estimate <= setup.tol else "unknown"), Info(estimated=True)

@@ -80,13 +80,11 @@ class Newton(HoldsHessian):
     def absorb(self, state: NewtonState, replies: Replies, setup: Setup) -> tuple[NewtonState, Info]:
         if replies.failures:
             return too_few(state, replies, everyone=True)
-        if state.searching:
-            loss = mean_loss(replies, setup.weights)
-            return (replace(state, searching=False), Info()) if state.accepts(loss) else rejected(state)
         loss = mean_loss(replies, setup.weights)
         if not state.accepts(loss):
             return rejected(state)
-
+        if state.searching:
+            return replace(state, searching=False), Info()
         gradient = mean_gradient(replies, setup.weights)
         norm = float(np.linalg.norm(gradient))
         hessian = mean_hessian(replies, setup.weights, setup.n_coefficients)

@@ -17,21 +17,9 @@ import numpy as np
 
 from danl.objective.regions import Regions
 from danl.policies.profiles import Profile, gradient_passes, seconds
+from danl.protocol import messages as msg
 from danl.protocol.hessian_form import HessianForm
-from danl.protocol.messages import (
-    Array,
-    CurvatureTask,
-    Exchange,
-    GradientTask,
-    HessianTask,
-    LocalStepsTask,
-    LossTask,
-    Mask,
-    MomentsTask,
-    ScoresTask,
-    Task,
-    packed_size,
-)
+from danl.protocol.messages import Array, Exchange, Mask, packed_size
 from danl.protocol.replies import Replies, bytes_down, bytes_up
 
 
@@ -56,31 +44,31 @@ def seconds_each(
     return each
 
 
-def work_rows(task: Task, share: float, rows: int, entries_per_row: float, regions: Regions) -> float:
+def work_rows(task: msg.Task, share: float, rows: int, entries_per_row: float, regions: Regions) -> float:
     """Passes over a row that a task takes on a shard of so many rows; `share` is that of the coordinates it trains."""
 
     def sampled(size: int | None) -> int:
         return rows if size is None else min(size, rows)
 
     match task:
-        case GradientTask(batch_size=size, whole_loss=whole, submodel=submodel):
+        case msg.GradientTask(batch_size=size, whole_loss=whole, submodel=submodel):
             pruned = submodel == "pruned"
             beyond = rows - sampled(size) if whole else 0  # rows of which the loss alone is asked
             return float(sampled(size) * gradient_passes(share, pruned=pruned) + beyond * (share if pruned else 1) / 2)
-        case HessianTask(batch_size=size, hessian_batch=hessian_size):
+        case msg.HessianTask(batch_size=size, hessian_batch=hessian_size):
             return sampled(size) + sampled(hessian_size) * entries_per_row / 2
-        case CurvatureTask(kind=kind, batch_size=size, hessian_batch=hessian_size):
+        case msg.CurvatureTask(kind=kind, batch_size=size, hessian_batch=hessian_size):
             numbers, d = HessianForm.of(task).numbers(regions), regions.n_coefficients
             outer = numbers / packed_size(d) * entries_per_row / 2
             columns = numbers / d - 1  # beside the diagonal
             return sampled(size) + sampled(hessian_size) * (outer if kind in ("full", "block") else columns + 0.5)
-        case ScoresTask():
+        case msg.ScoresTask():
             return rows * (1 + entries_per_row / 2)
-        case LossTask():
+        case msg.LossTask():
             return rows / 2
-        case LocalStepsTask(steps=steps, batch_size=size):
+        case msg.LocalStepsTask(steps=steps, batch_size=size):
             return steps * sampled(size)
-        case MomentsTask():
+        case msg.MomentsTask():
             return rows
         case _:  # a smoothness constant: some ten passes of an eigenvalue iteration
             return 10.0 * rows
@@ -89,7 +77,7 @@ def work_rows(task: Task, share: float, rows: int, entries_per_row: float, regio
 def pruning_error(exchange: Exchange, replies: Replies, trained: Mask, regions: Regions) -> float:
     """max_i |w - w_i|^2 over the gradients of this exchange; `trained` are their masks, (N, Q)."""
     task = exchange.task
-    if not isinstance(task, GradientTask) or task.submodel != "pruned":
+    if not isinstance(task, msg.GradientTask) or task.submodel != "pruned":
         return 0.0
     pruned = ~trained[replies.senders][:, regions.of_coefficient]
     return max((float(np.sum(np.square(task.w[own]))) for own in pruned), default=0.0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,28 +27,125 @@ FOR_GOOD = ("refused", "invalid", "gone")
 """Failures after which a worker is not asked again in this run: it will not answer, or its answers are no good."""
 
 
+# Replies: from one worker to the server.
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A worker's answer to the task of an exchange."""
+
+    worker: int
+    exchange: int
+
+
+@dataclass(frozen=True)
+class HessianReply(Reply):
+    """Gradient and loss at w, and the upper triangle of the Hessian, row by row (see `pack`).
+
+    `packed_hessian` is None where an engine adds the Hessians up on their way (`danl.protocol.replies.Replies.add_up`).
+    """
+
+    gradient: Array
+    packed_hessian: Array | None
+    loss: float
+
+
+@dataclass(frozen=True)
+class CurvatureReply(Reply):
+    """Gradient and loss at w, and the numbers of the part of the Hessian that was asked for."""
+
+    gradient: Array
+    numbers: Array | Array32
+    loss: float
+
+
+@dataclass(frozen=True)
+class GradientReply(Reply):
+    """The gradient's entries on the coordinates of the mask, in increasing order; mask None: on all of them."""
+
+    mask: Mask | None
+    fragment: Array
+    loss: float
+
+
+@dataclass(frozen=True)
+class LossReply(Reply):
+    """The loss at the task's model."""
+
+    loss: float
+
+
+@dataclass(frozen=True)
+class ModelReply(Reply):
+    """The model the local steps ended at, and the loss where they started."""
+
+    w: Array
+    loss: float
+
+
+@dataclass(frozen=True)
+class ScoresReply(Reply):
+    """sum_j r_ij^2 g_ij g_ij^T over the worker's rows: its upper triangle (see `pack`)."""
+
+    packed_scores: Array
+
+
+@dataclass(frozen=True)
+class SmoothnessReply(Reply):
+    """The Lipschitz constant of the local gradient, and the mean square of every column, laid out like w."""
+
+    smoothness: float
+    squares: Array
+
+
+@dataclass(frozen=True)
+class MomentsReply(Reply):
+    """Over the worker's rows: mean and variance of every column, mean of the target or the share of each class."""
+
+    means: Array
+    variances: Array
+    targets: Array
+
+
 # Tasks: from the server to one worker.
 
 
 @dataclass(frozen=True)
-class HessianTask:
-    """Send gradient, Hessian and loss at w (Algorithm 1, lines 2-4)."""
+class Task:
+    """What one worker is asked in an exchange."""
+
+    name: ClassVar[str]  # what sites call it
+    answer: ClassVar[type[Reply]]
 
     exchange: int
+
+
+@dataclass(frozen=True)
+class ModelTask(Task):
+    """What is asked about a model."""
+
     w: Array
+
+
+@dataclass(frozen=True)
+class HessianTask(ModelTask):
+    """Send gradient, Hessian and loss at w (Algorithm 1, lines 2-4)."""
+
+    name, answer = "hessian", HessianReply
+
     batch_size: int | None = None
     hessian_batch: int | None = None
 
 
 @dataclass(frozen=True)
-class CurvatureTask:
+class CurvatureTask(ModelTask):
     """Send gradient and loss at w, and a part of the Hessian (`danl.protocol.hessian_form`), as float64 or float32.
 
     `sketch` is the number that the random matrix of a sketch is drawn from, the same for all workers.
     """
 
-    exchange: int
-    w: Array
+    name, answer = "curvature", CurvatureReply
+
     kind: CurvatureKind
     rank: int = 0
     sketch: int = 0
@@ -58,7 +155,7 @@ class CurvatureTask:
 
 
 @dataclass(frozen=True)
-class GradientTask:
+class GradientTask(ModelTask):
     """Send the gradient on the regions of a mask (Algorithm 1, lines 11-14).
 
     `mask` holds the regions the server planned; None means all of them, or, with `choose`, that the worker asks its
@@ -66,8 +163,8 @@ class GradientTask:
     loss that comes back is that of the rows the gradient was computed on, or, with `whole_loss`, of the whole shard.
     """
 
-    exchange: int
-    w: Array
+    name, answer = "gradient", GradientReply
+
     mask: Mask | None = None
     choose: bool = False
     round: int = 0
@@ -77,145 +174,48 @@ class GradientTask:
 
 
 @dataclass(frozen=True)
-class LossTask:
+class LossTask(ModelTask):
     """Send the loss at w."""
 
-    exchange: int
-    w: Array
+    name, answer = "loss", LossReply
 
 
 @dataclass(frozen=True)
-class LocalStepsTask:
+class LocalStepsTask(ModelTask):
     """Take gradient steps from w on the own shard and send the model reached (FedAvg)."""
 
-    exchange: int
-    w: Array
+    name, answer = "local-steps", ModelReply
+
     steps: int
     learning_rate: float
     batch_size: int | None = None
 
 
 @dataclass(frozen=True)
-class ScoresTask:
+class ScoresTask(ModelTask):
     """Send the sum of the outer products of the rows' gradients at w: for sandwich standard errors."""
 
-    exchange: int
-    w: Array
+    name, answer = "scores", ScoresReply
 
 
 @dataclass(frozen=True)
-class SmoothnessTask:
+class SmoothnessTask(Task):
     """Send the Lipschitz constant of the local gradient, and the mean squares of the columns.
 
     What a first-order method needs for its step, and to tell how far it is whatever the columns' units are.
     """
 
-    exchange: int
+    name, answer = "smoothness", SmoothnessReply
 
 
 @dataclass(frozen=True)
-class MomentsTask:
+class MomentsTask(Task):
     """Send means and variances of the columns, and the mean of the target, for the intercept (`objective.centring`)."""
 
-    exchange: int
+    name, answer = "moments", MomentsReply
 
 
-ModelTask = HessianTask | CurvatureTask | GradientTask | LossTask | LocalStepsTask | ScoresTask
-"""What is asked about a model."""
-Task = ModelTask | SmoothnessTask | MomentsTask
-
-
-# Replies: from one worker to the server.
-
-
-@dataclass(frozen=True)
-class HessianReply:
-    """Gradient and loss at w, and the upper triangle of the Hessian, row by row (see `pack`).
-
-    `packed_hessian` is None where an engine adds the Hessians up on their way (`danl.protocol.replies.Replies.add_up`).
-    """
-
-    worker: int
-    exchange: int
-    gradient: Array
-    packed_hessian: Array | None
-    loss: float
-
-
-@dataclass(frozen=True)
-class CurvatureReply:
-    """Gradient and loss at w, and the numbers of the part of the Hessian that was asked for."""
-
-    worker: int
-    exchange: int
-    gradient: Array
-    numbers: Array | Array32
-    loss: float
-
-
-@dataclass(frozen=True)
-class GradientReply:
-    """The gradient's entries on the coordinates of the mask, in increasing order; mask None: on all of them."""
-
-    worker: int
-    exchange: int
-    mask: Mask | None
-    fragment: Array
-    loss: float
-
-
-@dataclass(frozen=True)
-class LossReply:
-    """The loss at the task's model."""
-
-    worker: int
-    exchange: int
-    loss: float
-
-
-@dataclass(frozen=True)
-class ModelReply:
-    """The model the local steps ended at, and the loss where they started."""
-
-    worker: int
-    exchange: int
-    w: Array
-    loss: float
-
-
-@dataclass(frozen=True)
-class ScoresReply:
-    """sum_j r_ij^2 g_ij g_ij^T over the worker's rows: its upper triangle (see `pack`)."""
-
-    worker: int
-    exchange: int
-    packed_scores: Array
-
-
-@dataclass(frozen=True)
-class SmoothnessReply:
-    """The Lipschitz constant of the local gradient, and the mean square of every column, laid out like w."""
-
-    worker: int
-    exchange: int
-    smoothness: float
-    squares: Array
-
-
-@dataclass(frozen=True)
-class MomentsReply:
-    """Over the worker's rows: mean and variance of every column, mean of the target or the share of each class."""
-
-    worker: int
-    exchange: int
-    means: Array
-    variances: Array
-    targets: Array
-
-
-DataReply = ScoresReply | SmoothnessReply | MomentsReply
-"""Replies without a loss."""
-Reply = HessianReply | CurvatureReply | GradientReply | LossReply | ModelReply | DataReply
+TASKS: tuple[type[Task], ...] = (*ModelTask.__subclasses__(), SmoothnessTask, MomentsTask)
 
 
 @storable

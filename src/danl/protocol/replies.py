@@ -48,7 +48,14 @@ from danl.protocol.messages import (
 
 HUGE = 1e150
 """A model with an entry above this has blown up: what workers then say is not held against them."""
-NAMES = {"w": "model", "squares": "mean squares"}
+NAMES = {
+    "fragment": "gradient",
+    "packed_hessian": "Hessian",
+    "packed_scores": "Hessian",
+    "numbers": "curvature",
+    "w": "model",
+    "squares": "mean squares",
+}
 """What a fault calls a field, where that is not the field's name."""
 EVERYONE: IntArray = np.zeros(0, dtype=np.int64)
 """Stands for all that answered."""

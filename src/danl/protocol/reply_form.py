@@ -6,50 +6,22 @@ What is not of its form (another kind, another shape, another mask, somebody els
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from danl.objective.layout import Layout
 from danl.objective.regions import Regions
+from danl.protocol import messages as msg
 from danl.protocol.hessian_form import HessianForm
-from danl.protocol.messages import (
-    Array,
-    CurvatureReply,
-    CurvatureTask,
-    Exchange,
-    Failure,
-    GradientReply,
-    GradientTask,
-    HessianReply,
-    HessianTask,
-    LocalStepsTask,
-    LossReply,
-    LossTask,
-    ModelReply,
-    MomentsReply,
-    MomentsTask,
-    ScoresReply,
-    ScoresTask,
-    SmoothnessReply,
-    SmoothnessTask,
-    Task,
-    packed_size,
-)
-from danl.protocol.replies import Replies
+from danl.protocol.messages import Array, Exchange, Failure, packed_size
+from danl.protocol.replies import NAMES, Replies
 
-ANSWERS: Mapping[type, type] = {
-    HessianTask: HessianReply,
-    CurvatureTask: CurvatureReply,
-    GradientTask: GradientReply,
-    LossTask: LossReply,
-    LocalStepsTask: ModelReply,
-    ScoresTask: ScoresReply,
-    SmoothnessTask: SmoothnessReply,
-    MomentsTask: MomentsReply,
-}
-"""The reply that each task asks for."""
+CURVATURES = ("packed_hessian", "numbers", "packed_scores")
+"""Fields that become the curvatures of `Replies`."""
+VALUES = ("w", "smoothness", "squares", "means", "variances", "targets")
+"""Fields that become its values."""
 
 
 @dataclass(frozen=True)
@@ -91,36 +63,28 @@ class ReplyForm:
         workers = np.array(list(received), dtype=np.int64)
         replies = list(received.values())
         rows = Replies(workers, np.array([getattr(reply, "loss", np.nan) for reply in replies], dtype=float))
+        task = exchange.task
         if not replies:
             return rows
+        if isinstance(task, msg.GradientTask):
+            return self._gradients(rows, received, exchange.masks is not None or task.choose or task.mask is not None)
 
         def column(name: str) -> Array:
             return np.array([getattr(reply, name) for reply in replies])
 
-        match exchange.task:
-            case GradientTask() as task:
-                masked = exchange.masks is not None or task.choose or task.mask is not None
-                return self._gradients(rows, received, masked)
-            case HessianTask():
-                packed = {worker: reply.packed_hessian for worker, reply in received.items()}
-                own = {worker: each for worker, each in packed.items() if each is not None}  # None: added up on the way
-                return replace(rows, gradients=column("gradient"), curvatures=own)
-            case CurvatureTask():
-                own = {worker: reply.numbers for worker, reply in received.items()}
-                return replace(rows, gradients=column("gradient"), curvatures=own)
-            case ScoresTask():
-                return replace(rows, curvatures={worker: reply.packed_scores for worker, reply in received.items()})
-            case LocalStepsTask():
-                return replace(rows, values={"w": column("w")})
-            case SmoothnessTask():
-                return replace(rows, values={name: column(name) for name in ("smoothness", "squares")})
-            case MomentsTask():
-                return replace(rows, values={name: column(name) for name in ("means", "variances", "targets")})
-            case LossTask():
-                return rows
+        names = [part.name for part in fields(task.answer)]
+        curvatures = {
+            who: getattr(reply, name) for name in names if name in CURVATURES for who, reply in received.items()
+        }
+        return replace(
+            rows,
+            gradients=column("gradient") if "gradient" in names else None,
+            curvatures={who: each for who, each in curvatures.items() if each is not None},  # None: added up on the way
+            values={name: column(name) for name in names if name in VALUES},
+        )
 
     def _gradients(self, rows: Replies, received: Mapping[int, Any], masked: bool) -> Replies:
-        sent = {worker: reply for worker, reply in received.items() if isinstance(reply, GradientReply)}
+        sent = {worker: reply for worker, reply in received.items() if isinstance(reply, msg.GradientReply)}
         senders = np.array(list(sent), dtype=np.int64)
         gradients = np.zeros((len(sent), self.regions.n_coefficients))
         masks = np.zeros((len(received), self.regions.n_regions), dtype=bool)
@@ -130,11 +94,10 @@ class ReplyForm:
             masks[np.searchsorted(rows.workers, senders)] = [reply.mask for reply in sent.values()] or False
         return replace(rows, gradients=gradients, senders=senders, masks=masks if masked else None)
 
-    def fault(self, worker: int, task: Task, reply: object) -> str | None:
+    def fault(self, worker: int, task: msg.Task, reply: object) -> str | None:
         """What is wrong with the form of a reply, in a few words; None where nothing is."""
-        expected = ANSWERS[type(task)]
-        if type(reply) is not expected:
-            return f"answered with {type(reply).__name__} where {expected.__name__} was asked for"
+        if type(reply) is not task.answer:
+            return f"answered with {type(reply).__name__} where {task.answer.__name__} was asked for"
         for name, value in (("worker", worker), ("exchange", task.exchange)):
             stated = getattr(reply, name, None)
             if not isinstance(stated, int) or stated != value:
@@ -144,41 +107,41 @@ class ReplyForm:
         except (TypeError, ValueError, AttributeError, IndexError) as error:  # a field of a type nobody thought of
             return f"its {type(reply).__name__} cannot be read ({type(error).__name__})"
 
-    def _fault(self, task: Task, reply: Any) -> str | None:
-        d, layout, fault = self.regions.n_coefficients, self.layout, None
-        vectors: dict[str, tuple[object, int]] = {}
-        match reply:
-            case GradientReply(mask=mask, fragment=fragment):
-                assert isinstance(task, GradientTask)
-                fault = self._mask_fault(task, mask)
-                vectors["gradient"] = fragment, d if mask is None or fault else self.regions.coordinates(mask).size
-            case HessianReply(gradient=gradient, packed_hessian=packed):
-                vectors["gradient"] = gradient, d
-                if packed is not None:  # None: it was added up, and looked at, on the way
-                    vectors["Hessian"] = packed, packed_size(d)
-            case CurvatureReply(gradient=gradient):
-                vectors["gradient"] = gradient, d
-            case ScoresReply(packed_scores=packed):
-                vectors["Hessian"] = packed, packed_size(d)
-            case MomentsReply(means=means, variances=variances, targets=targets):
-                n, outputs = layout.n_features, layout.n_outputs
-                vectors = {"means": (means, n), "variances": (variances, n), "targets": (targets, outputs)}
-            case ModelReply(w=w):
-                vectors["model"] = w, d
-            case SmoothnessReply(smoothness=constant, squares=squares):
-                if not (isinstance(constant, float | np.floating) and not np.isnan(constant) and constant > 0):
-                    return f"its smoothness is {constant!r}"
-                vectors["mean squares"] = squares, d
-        loss = getattr(reply, "loss", 0.0)
-        if fault is None and not isinstance(loss, float | np.floating):
+    def _fault(self, task: msg.Task, reply: Any) -> str | None:
+        fault = self._mask_fault(task, reply.mask) if isinstance(task, msg.GradientTask) else None
+        if fault is not None:
+            return fault
+        constant, loss = getattr(reply, "smoothness", 1.0), getattr(reply, "loss", 0.0)
+        if not (isinstance(constant, float | np.floating) and not np.isnan(constant) and constant > 0):
+            return f"its smoothness is {constant!r}"
+        if not isinstance(loss, float | np.floating):
             return f"its loss is {type(loss).__name__}, not a number"
-        for name, (vector, length) in vectors.items():
-            fault = fault or vector_fault(name, vector, length)
-        if fault is None and isinstance(task, CurvatureTask):
-            fault = vector_fault("curvature", reply.numbers, HessianForm.of(task).numbers(self.regions), task.dtype)
+        for name, length in self._lengths(task, reply).items():
+            dtype = task.dtype if isinstance(task, msg.CurvatureTask) and name == "numbers" else "float64"
+            fault = fault or vector_fault(NAMES.get(name, name), getattr(reply, name), length, dtype)
         return fault
 
-    def _mask_fault(self, task: GradientTask, mask: object) -> str | None:
+    def _lengths(self, task: msg.Task, reply: Any) -> dict[str, int]:
+        """How long each array of a reply must be."""
+        d, n_features = self.regions.n_coefficients, self.layout.n_features
+        match task:
+            case msg.GradientTask():
+                return {"fragment": d if reply.mask is None else self.regions.coordinates(reply.mask).size}
+            case msg.HessianTask():  # None: it was added up, and looked at, on the way
+                return {"gradient": d} | ({} if reply.packed_hessian is None else {"packed_hessian": packed_size(d)})
+            case msg.CurvatureTask():
+                return {"gradient": d, "numbers": HessianForm.of(task).numbers(self.regions)}
+            case msg.ScoresTask():
+                return {"packed_scores": packed_size(d)}
+            case msg.LocalStepsTask():
+                return {"w": d}
+            case msg.SmoothnessTask():
+                return {"squares": d}
+            case msg.MomentsTask():
+                return {"means": n_features, "variances": n_features, "targets": self.layout.n_outputs}
+        return {}
+
+    def _mask_fault(self, task: msg.GradientTask, mask: object) -> str | None:
         if task.choose:
             legal = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.regions.n_regions,)
             return None if legal else f"its mask is not {self.regions.n_regions} booleans"

@@ -18,14 +18,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from danl.protocol.messages import Failure, Reply, Task
+from danl.protocol.messages import TASKS, Failure, Reply, Task
 from danl.storage.arrays import UnreadableError, frame_header, frame_vectors, to_frame
 
 MAGIC = b"DNL1"
 FRAME = 1024
 """Bytes that header and framing of a message take at most, beside its arrays and the text of a failure."""
 Message = Task | Reply | Failure
-TYPES: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
+TYPES: dict[str, type] = {kind.__name__: kind for task in TASKS for kind in (task, task.answer)} | {"Failure": Failure}
 DTYPES = {np.float64: "<f8", np.float32: "<f4", np.bool_: "|b1"}
 WireError = UnreadableError
 """Bytes that are no message."""

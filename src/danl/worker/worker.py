@@ -14,30 +14,9 @@ from danl.objective.hessian_parts import blocks, diagonal, times
 from danl.objective.local import LocalObjective
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
+from danl.protocol import messages as msg
 from danl.protocol.hessian_form import HessianForm, sketch_matrix
-from danl.protocol.messages import (
-    Array,
-    CurvatureReply,
-    CurvatureTask,
-    GradientReply,
-    GradientTask,
-    HessianReply,
-    HessianTask,
-    LocalStepsTask,
-    LossReply,
-    LossTask,
-    Mask,
-    ModelReply,
-    MomentsReply,
-    MomentsTask,
-    Reply,
-    ScoresReply,
-    ScoresTask,
-    SmoothnessReply,
-    SmoothnessTask,
-    Task,
-    pack,
-)
+from danl.protocol.messages import Array, CurvatureTask, HessianTask, Mask, pack
 from danl.protocol.streams import GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, WORKER_MASK, stream
 
 
@@ -51,51 +30,43 @@ class Worker:
     policy: WorkerPolicy | None
     seed: int
 
-    def answer(self, task: Task) -> Reply:
+    def answer(self, task: msg.Task) -> msg.Reply:
         """Do what the task asks."""
+        objective, who = self.objective, (self.index, task.exchange)
         match task:
-            case GradientTask():
+            case msg.GradientTask():
                 return self._masked_gradient(task)
-            case HessianTask():
+            case HessianTask() | CurvatureTask():
                 return self._hessian(task)
-            case CurvatureTask():
-                return self._curvature(task)
-            case LossTask():
-                return LossReply(self.index, task.exchange, self.objective.value(task.w))
-            case LocalStepsTask():
+            case msg.LossTask(w=w):
+                return msg.LossReply(*who, objective.value(w))
+            case msg.LocalStepsTask():
                 return self._local_steps(task)
-            case ScoresTask():
-                return ScoresReply(self.index, task.exchange, pack(self.objective.scores(task.w)))
-            case MomentsTask():
-                return MomentsReply(self.index, task.exchange, *self.objective.moments())
-            case SmoothnessTask():
-                return SmoothnessReply(
-                    self.index, task.exchange, self.objective.smoothness(), self.objective.mean_squares()
-                )
+            case msg.ScoresTask(w=w):
+                return msg.ScoresReply(*who, pack(objective.scores(w)))
+            case msg.MomentsTask():
+                return msg.MomentsReply(*who, *objective.moments())
+            case msg.SmoothnessTask():
+                return msg.SmoothnessReply(*who, objective.smoothness(), objective.mean_squares())
+        raise TypeError(f"a worker has no answer to a {type(task).__name__}")
 
-    def _hessian(self, task: HessianTask) -> HessianReply:
-        """Lines 3-4: gradient and Hessian at w, on samples zeta_i^0 of their own where batches are asked for."""
-        gradient_rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
-        hessian_rows = self.hessian_rows(task)
-        loss, gradient = self.objective.sample(gradient_rows).value_and_gradient(task.w)
-        hessian = self.objective.sample(hessian_rows).hessian(task.w)
-        return HessianReply(self.index, task.exchange, gradient, pack(hessian), loss)
+    def _hessian(self, task: HessianTask | CurvatureTask) -> msg.Reply:
+        """Lines 3-4: gradient and Hessian at w, or a part of it, on samples zeta_i^0 where batches are asked for."""
+        w, gradient_rows = task.w, self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
+        loss, gradient = self.objective.sample(gradient_rows).value_and_gradient(w)
+        sampled = self.objective.sample(self.hessian_rows(task))
+        if isinstance(task, HessianTask):
+            return msg.HessianReply(self.index, task.exchange, gradient, pack(sampled.hessian(w)), loss)
+        with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss shows it
+            numbers = _hessian_part(sampled, task, self.regions)
+            sent = numbers if task.dtype == "float64" else numbers.astype(np.float32)
+        return msg.CurvatureReply(self.index, task.exchange, gradient, sent, loss)
 
-    def hessian_rows(self, task: HessianTask) -> Array | None:
+    def hessian_rows(self, task: HessianTask | CurvatureTask) -> Array | None:
         """The rows the Hessian is computed on; None for all of them."""
         return self._batch(task.hessian_batch, HESSIAN_BATCH, task.exchange)
 
-    def _curvature(self, task: CurvatureTask) -> CurvatureReply:
-        """The same with a part of the Hessian."""
-        gradient_rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
-        hessian_rows = self._batch(task.hessian_batch, HESSIAN_BATCH, task.exchange)
-        loss, gradient = self.objective.sample(gradient_rows).value_and_gradient(task.w)
-        with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss shows it
-            numbers = _hessian_part(self.objective.sample(hessian_rows), task, self.regions)
-            sent = numbers if task.dtype == "float64" else numbers.astype(np.float32)
-        return CurvatureReply(self.index, task.exchange, gradient, sent, loss)
-
-    def _masked_gradient(self, task: GradientTask) -> GradientReply:
+    def _masked_gradient(self, task: msg.GradientTask) -> msg.GradientReply:
         """Lines 11-14: choose the mask, prune the model, compute the gradient there, send what the mask keeps."""
         mask = self.chosen_mask(task) if task.choose else task.mask
         kept = slice(None) if mask is None else self.regions.coordinates(mask)
@@ -107,15 +78,15 @@ class Worker:
         loss, gradient = self.objective.sample(rows).value_and_gradient(w)
         if task.whole_loss and rows is not None:
             loss = self.objective.value(w)
-        return GradientReply(self.index, task.exchange, mask, gradient[kept], loss)
+        return msg.GradientReply(self.index, task.exchange, mask, gradient[kept], loss)
 
-    def chosen_mask(self, task: GradientTask) -> Mask:
+    def chosen_mask(self, task: msg.GradientTask) -> Mask:
         """The regions that this worker's own policy keeps."""
         assert self.policy is not None, "the task asks for a mask and this worker has no policy"
         rng = stream(self.seed, WORKER_MASK, self.index, task.round)
         return self.policy.mask(task.w, self.index, task.round, rng, self.regions)
 
-    def _local_steps(self, task: LocalStepsTask) -> ModelReply:
+    def _local_steps(self, task: msg.LocalStepsTask) -> msg.ModelReply:
         rng = stream(self.seed, LOCAL_STEPS, self.index, task.exchange)
         w, start_loss = task.w, np.nan
         for step in range(task.steps):
@@ -123,7 +94,7 @@ class Worker:
             loss, gradient = self.objective.sample(rows).value_and_gradient(w)
             start_loss = loss if step == 0 else start_loss
             w = w - task.learning_rate * gradient
-        return ModelReply(self.index, task.exchange, w, start_loss)
+        return msg.ModelReply(self.index, task.exchange, w, start_loss)
 
     def _batch(self, size: int | None, purpose: int, exchange: int) -> Array | None:
         if size is None:  # a stream costs more to make than a small shard's gradient

@@ -12,9 +12,9 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from danl.data.place import place_of
-from danl.engines.flower.records import FACTS, MESSAGE, OPENING, RECORD, message_type, record_of
-from danl.engines.flower.site import LONGEST_DETAIL, TASKS, Site
-from danl.protocol.messages import Failure
+from danl.engines.flower.opening import FACTS, MESSAGE, OPENING, RECORD, message_type, record_of
+from danl.engines.flower.site import LONGEST_DETAIL, Site
+from danl.protocol.messages import TASKS, Failure
 from danl.protocol.wire import encode
 
 

@@ -22,14 +22,13 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from danl.checks import check_seconds, check_whole, is_finite, is_whole
 from danl.data.shard import ShardInfo
-from danl.engines.flower.opening import Opening, named_loss
-from danl.engines.flower.records import FACTS, MESSAGE, OPENING, RECORD, message_type, record_of
-from danl.engines.flower.site import LONGEST_DETAIL, TASKS
+from danl.engines.flower.opening import FACTS, MESSAGE, OPENING, RECORD, Opening, message_type, named_loss, record_of
+from danl.engines.flower.site import LONGEST_DETAIL
 from danl.errors import InputError, bad_argument, warn
 from danl.objective.problem import BaseProblem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
-from danl.protocol.messages import Exchange, Failure, FailureKind, Reply
+from danl.protocol.messages import Exchange, Failure, FailureKind, Reply, Task
 from danl.protocol.replies import Replies
 from danl.protocol.reply_form import ReplyForm
 from danl.protocol.wire import WireError, decode, encode, most_bytes
@@ -245,10 +244,10 @@ class GridEngine:
             message = decode(record_of(answer).get(MESSAGE), most_bytes=self._most_bytes)  # type: ignore[arg-type]
         except WireError as error:
             return failure("invalid", f"its reply cannot be read: {error}")
-        if type(message) in TASKS:
+        if isinstance(message, Task):
             return failure("invalid", f"answered with a task, {type(message).__name__}")
         if not isinstance(message, Failure):
-            return message  # type: ignore[return-value]  # of all types there are, only replies are left
+            return message
         if message.worker != worker or message.kind not in ("refused", "error"):
             return failure("invalid", f"sent a failure nobody can send: {message.kind} of worker {message.worker}")
         return failure(message.kind, message.detail.removeprefix(f"site {self._names[worker]}: "))

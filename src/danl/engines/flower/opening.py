@@ -1,4 +1,8 @@
-"""What a site must know of a run to answer a task: a few lines of JSON that travel with every task.
+"""What travels in Flower's messages: a task or a reply (`danl.protocol.wire`), and with a task what a site must know.
+
+content   RecordDict {"danl": ConfigRecord {"message": bytes, "opening": JSON}}
+type      query.facts, train.hessian, train.curvature, train.gradient, train.loss, train.local_steps, train.smoothness
+group     the number of the exchange
 
 A Flower site starts a new process for every message, so nothing can be sent once and kept in memory. Nothing needs to
 be: a worker's answer is a function of task, shard and opening, and its mini-batches are drawn from (seed, worker,
@@ -8,7 +12,7 @@ exchange), not from a generator that moves on.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,8 +26,10 @@ from danl.objective.problem import BaseProblem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies import Magnitude, Random, make_policy
 from danl.policies.base import WorkerPolicy
+from danl.protocol.messages import Task
 from danl.worker.worker import Worker
 
+RECORD, MESSAGE, OPENING, FACTS = "danl", "message", "opening", "facts"
 LONGEST = 64_000_000
 """Characters an opening may have: regions given as index groups take a few for every feature."""
 TERMS = ("loss", "l2", "alpha", "weighting", "intercept", "feature_names")
@@ -112,6 +118,17 @@ class Opening:
             raise bad_argument("opening.policy", self.policy, "one that chooses masks at the site")
         local = terms.local(shard)
         return Worker(self.worker, local, Regions.make(self.regions, local.layout.n_coefficients), policy, self.seed)
+
+
+def record_of(message: Any) -> Mapping[str, Any]:
+    """The record with danl's fields; empty where there is none."""
+    found = message.content.config_records.get(RECORD)
+    return {} if found is None else found
+
+
+def message_type(task: type[Task]) -> str:
+    """The type of the message that carries a task; Flower wants identifiers."""
+    return f"train.{task.name.replace('-', '_')}"
 
 
 def named_loss(terms: BaseProblem) -> str:

@@ -24,34 +24,11 @@ from danl.data.shard import info_of
 from danl.engines.flower.opening import Opening
 from danl.errors import InputError, bad_argument
 from danl.objective.losses import make_loss
-from danl.protocol.messages import (
-    CurvatureTask,
-    Failure,
-    FailureKind,
-    GradientReply,
-    GradientTask,
-    HessianTask,
-    LocalStepsTask,
-    LossTask,
-    MomentsTask,
-    Reply,
-    ScoresTask,
-    SmoothnessTask,
-    Task,
-)
+from danl.protocol.messages import TASKS, Failure, FailureKind, GradientReply, GradientTask, Reply, Task
 from danl.protocol.wire import WireError, decode, encode, most_bytes
 from danl.spec import unknown_name
 
-TASKS: Mapping[type, str] = {
-    HessianTask: "hessian",
-    CurvatureTask: "curvature",
-    GradientTask: "gradient",
-    LossTask: "loss",
-    LocalStepsTask: "local-steps",
-    ScoresTask: "scores",
-    SmoothnessTask: "smoothness",
-    MomentsTask: "moments",
-}
+TASK_NAMES = tuple(task.name for task in TASKS)
 LONGEST_DETAIL = 400
 """Characters of a refusal or an error that are sent."""
 
@@ -75,27 +52,26 @@ class SiteRules:
 
     min_rows: int = 1
     max_features_per_row: float = math.inf
-    tasks: tuple[str, ...] = tuple(TASKS.values())
+    tasks: tuple[str, ...] = TASK_NAMES
 
     def __post_init__(self) -> None:
         check_whole("min-rows", self.min_rows)
         check_number("max-features-per-row", self.max_features_per_row, infinite=True)
         for task in self.tasks:
-            if task not in TASKS.values():
-                raise unknown_name("tasks", task, TASKS.values())
+            if task not in TASK_NAMES:
+                raise unknown_name("tasks", task, TASK_NAMES)
 
     def broken_by(self, task: Task, n_rows: int, n_features: int, trained: int | None = None) -> str | None:
         """The rule a task breaks, with its numbers; None where it breaks none.
 
         `trained` are the coordinates of the mask, where one is known.
         """
-        kind = TASKS[type(task)]
-        if kind not in self.tasks:
-            return f"tasks: {kind} is not among {', '.join(self.tasks) or 'none'}"
+        if task.name not in self.tasks:
+            return f"tasks: {task.name} is not among {', '.join(self.tasks) or 'none'}"
         rows = _rows_used(task, n_rows)
         if rows < self.min_rows:
             return f"min-rows: {rows} rows, and at least {self.min_rows} are asked for"
-        if kind in ("loss", "smoothness"):
+        if task.name in ("loss", "smoothness"):
             return None  # one number, of all rows
         features = n_features if trained is None else trained
         if features > self.max_features_per_row * rows:
@@ -170,7 +146,7 @@ class Site:
         worker = terms.worker_for(shard)
         d = worker.objective.layout.n_coefficients
         task = decode(data, most_bytes=most_bytes(d, d))  # type: ignore[arg-type]  # decode looks at the type itself
-        if type(task) not in TASKS:
+        if not isinstance(task, Task):
             raise WireError(f"a task is asked for, this is {type(task).__name__}")
         chosen = isinstance(task, GradientTask) and task.choose
         trained = None
@@ -179,7 +155,7 @@ class Site:
         elif chosen:
             trained = 0  # the mask is the worker's to choose: known when it has answered
         self._check(task, shard.n_rows, d, trained)
-        reply = worker.answer(task)  # type: ignore[arg-type]
+        reply = worker.answer(task)
         if chosen and isinstance(reply, GradientReply):
             self._check(task, shard.n_rows, d, int(reply.fragment.size))
         return reply
