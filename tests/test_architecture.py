@@ -61,7 +61,7 @@ import sys, numpy as np, danl
 X = np.random.default_rng(0).normal(size=(40, 3))
 problem = danl.Problem(danl.partition(X, (X[:, 0] > 0).astype(float), workers=4), alpha=0.1)
 print(danl.solve(problem, method="newton").status)
-print([m for m in ("sklearn", "matplotlib", "pandas", "pooch", "rich") if m in sys.modules])
+print([m for m in ("sklearn", "matplotlib", "pandas", "requests", "rich") if m in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=True)
     assert done.stdout.split("\n")[:2] == ["converged", "[]"]

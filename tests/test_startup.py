@@ -8,7 +8,7 @@ import pytest
 
 import danl
 
-HEAVY = {"matplotlib", "numpy", "pandas", "pooch", "rich", "scipy", "sklearn", "tabmat", "typer"}
+HEAVY = {"matplotlib", "numpy", "pandas", "requests", "rich", "scipy", "sklearn", "tabmat", "typer"}
 
 
 def imported(*words):

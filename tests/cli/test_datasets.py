@@ -87,7 +87,7 @@ def test_version_is_quick():
     [
         ("import danl", {"numpy", "scipy", "sklearn", "matplotlib", "pandas", "typer"}),
         ("import danl; danl.solve, danl.load_dataset, danl.certify", {"sklearn", "matplotlib", "pandas", "typer"}),
-        ("import danl.cli.app", {"sklearn", "matplotlib", "pandas", "pooch"}),
+        ("import danl.cli.app", {"sklearn", "matplotlib", "pandas", "requests"}),
     ],
 )
 def test_heavy_imports_wait_until_they_are_used(statement, absent):

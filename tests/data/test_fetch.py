@@ -286,6 +286,6 @@ def test_offline_0_allows_downloads(entry, site, monkeypatch):
     assert locate(entry, progress=False).read_bytes() == TEXT
 
 
-def test_pooch_is_not_imported_for_a_file_that_is_there(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pooch", None)  # importing it would now fail
+def test_requests_is_not_imported_for_a_file_that_is_there(monkeypatch):
+    monkeypatch.setitem(sys.modules, "requests", None)  # importing it would now fail
     assert locate(lookup("a1a")).is_file()

@@ -113,7 +113,7 @@ def test_a_schedule_from_a_file(tmp_path, monkeypatch, cycle):
         ),
         (
             Coverage,
-            "policy=<class 'danl.policies.coverage.Coverage'>: must be a policy, "
+            "policy=<class 'danl.policies.planned.Coverage'>: must be a policy, "
             "not a class of policies; write Coverage(...)",
         ),
     ],

@@ -15,7 +15,6 @@ import tempfile
 import time
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from danl.data.files import BROKEN_FILE, PACKINGS, open_unpacked
 from danl.data.registry import Registered, lookup
@@ -142,20 +141,9 @@ def _download(entry: Registered, *, progress: bool) -> Path:
 
 def _receive(entry: Registered, incoming: Path, *, by_hand: str, progress: bool) -> None:
     """Download to `incoming`, trying again after the failures that may pass by themselves."""
-    import pooch
-
-    responses: list[Any] = []
-    keep_response = {"response": lambda response, *_, **__: responses.append(response)}
     for attempt in range(1, ATTEMPTS + 1):
-        bar = _ProgressBar(entry.name) if progress else None
-        downloader = pooch.HTTPDownloader(
-            progressbar=bar or False,
-            chunk_size=_CHUNK_BYTES,
-            timeout=TIMEOUT_SECONDS,
-            hooks=keep_response,
-        )
         try:
-            downloader(entry.url, str(incoming), None)
+            _receive_once(entry, incoming, progress=progress)
             return
         except OSError as error:  # every error of requests is one
             answer = getattr(error, "response", None)
@@ -166,11 +154,24 @@ def _receive(entry: Registered, incoming: Path, *, by_hand: str, progress: bool)
                     f"{counted(attempt, 'attempt')}: {error}; {by_hand}"
                 ) from error
             time.sleep(RETRY_WAIT_SECONDS * 2 ** (attempt - 1))
-        finally:
-            for response in responses:  # pooch leaves the connection of a failed download open
-                response.close()
-            if bar is not None:
-                bar.close()
+
+
+def _receive_once(entry: Registered, incoming: Path, *, progress: bool) -> None:
+    import requests
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    columns = (TextColumn("downloading {task.description}"), BarColumn(), DownloadColumn())
+    with (
+        Progress(*columns, console=Console(stderr=True), disable=not progress) as bar,
+        requests.get(entry.url, stream=True, timeout=TIMEOUT_SECONDS) as response,
+        incoming.open("wb") as file,
+    ):
+        response.raise_for_status()
+        task = bar.add_task(entry.name, total=int(response.headers.get("content-length", 0)) or None)
+        for piece in response.iter_content(_CHUNK_BYTES):
+            file.write(piece)
+            bar.advance(task, len(piece))
 
 
 def _check_received(entry: Registered, incoming: Path, *, by_hand: str) -> None:
@@ -182,38 +183,3 @@ def _check_received(entry: Registered, incoming: Path, *, by_hand: str) -> None:
         ) from error
     if wrong:
         raise InputError(f"what {entry.url} sent is not the data set {entry.name}: {wrong}; it was not kept; {by_hand}")
-
-
-class _ProgressBar:
-    """What pooch drives during a download, shown by rich on stderr (pooch's own bar needs tqdm)."""
-
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
-        self._progress: Any = Progress(
-            TextColumn("downloading {task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            console=Console(stderr=True),
-        )
-        self._task = self._progress.add_task(name, total=None)
-        self._progress.start()
-
-    @property
-    def total(self) -> float | None:
-        """The number of bytes to come; None while unknown."""
-        return self._progress.tasks[0].total  # type: ignore[no-any-return]
-
-    @total.setter
-    def total(self, size: float) -> None:
-        self._progress.update(self._task, total=size or None)
-
-    def update(self, size: float) -> None:
-        self._progress.advance(self._task, size)
-
-    def reset(self) -> None:
-        self._progress.update(self._task, completed=0)
-
-    def close(self) -> None:
-        self._progress.stop()

@@ -10,8 +10,8 @@ import numpy as np
 from danl.methods.acceptance import Step
 from danl.methods.base import Setup, Turn
 from danl.policies.base import Round
-from danl.policies.full import Full
 from danl.policies.masks import validated_masks, with_a_region
+from danl.policies.planned import Full
 from danl.protocol.messages import Exchange, GradientTask, Task
 from danl.protocol.streams import PLANNED_MASKS, stream
 from danl.storage.serialize import storable

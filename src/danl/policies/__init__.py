@@ -17,26 +17,15 @@ Chosen by each worker, as the paper's M(w, i):
 `make_policy` makes one of text; `MaskRecord` measures what the masks of a run amounted to.
 """
 
-from danl.policies.base import (
-    PlannedPolicy,
-    Policy,
-    Promise,
-    Round,
-    Setting,
-    WorkerPolicy,
-)
-from danl.policies.coverage import Coverage
-from danl.policies.custom import Custom
+from danl.policies.base import PlannedPolicy, Policy, Promise, Round, Setting, WorkerPolicy
 from danl.policies.from_spec import make_policy
-from danl.policies.full import Full
-from danl.policies.magnitude import Magnitude
 from danl.policies.masks import MaskRecord, coverage_counts, staleness_after, validated_mask, validated_masks
+from danl.policies.planned import Coverage, Full, Subset
 from danl.policies.profile_file import read_profiles
 from danl.policies.profiles import Fleet, Load, Profile, load_of, seconds
-from danl.policies.random import Random
 from danl.policies.resource_aware import ResourceAware
 from danl.policies.schedule import Schedule
-from danl.policies.subset import Subset
+from danl.policies.worker_side import Custom, Magnitude, Random
 
 __all__ = [
     "Coverage",

@@ -9,15 +9,11 @@ import numpy as np
 
 from danl.errors import InputError, bad_argument
 from danl.policies.base import Policy
-from danl.policies.coverage import Coverage
-from danl.policies.custom import Custom
-from danl.policies.full import Full
-from danl.policies.magnitude import Magnitude
+from danl.policies.planned import Coverage, Full, Subset
 from danl.policies.profiles import Profile
-from danl.policies.random import Random
 from danl.policies.resource_aware import ResourceAware
 from danl.policies.schedule import Schedule
-from danl.policies.subset import Subset
+from danl.policies.worker_side import Custom, Magnitude, Random
 from danl.spec import Registry
 
 
@@ -56,12 +52,9 @@ def _is_policy(spec: object) -> bool:
 
 def _resource_aware(deadline: float, profiles: Sequence[Profile] | None) -> ResourceAware:
     if profiles is None:
-        raise bad_argument(
-            "policy",
-            f"resource-aware:deadline={deadline}",
-            "given with a profile of every worker",
-            "add --profiles FILE, or in Python danl.solve(..., profiles=profiles)",
-        )
+        next_step = "add --profiles FILE, or in Python danl.solve(..., profiles=profiles)"
+        given = f"resource-aware:deadline={deadline}"
+        raise bad_argument("policy", given, "given with a profile of every worker", next_step)
     return ResourceAware(profiles, deadline)
 
 

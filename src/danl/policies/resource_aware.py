@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from danl.checks import check_number
-from danl.errors import bad_argument
+from danl.errors import InputError, bad_argument
 from danl.objective.regions import BoolArray, IntArray
 from danl.policies.base import FloatArray, PlannedPolicy, Promise, Round, Setting
 from danl.policies.profiles import Fleet, Profile, load_of, seconds
@@ -53,12 +53,11 @@ class ResourceAware(PlannedPolicy):
     deadline: float
 
     def __post_init__(self) -> None:
-        profiles = tuple(self.profiles)
-        for worker, profile in enumerate(profiles):
+        object.__setattr__(self, "profiles", tuple(self.profiles))
+        for worker, profile in enumerate(self.profiles):
             if not isinstance(profile, Profile):
                 raise bad_argument(f"profiles[{worker}]", profile, "a danl.policies.Profile")
         deadline = check_number("deadline", self.deadline, "give the seconds a round may take", infinite=True)
-        object.__setattr__(self, "profiles", profiles)
         object.__setattr__(self, "deadline", deadline)
 
     @cached_property
@@ -76,31 +75,20 @@ class ResourceAware(PlannedPolicy):
         least_seconds, least_memory = self._needs(setting, 0)
         slowest = int(np.argmax(needed_seconds))
         if needed_seconds[slowest] > self.deadline:
-            raise bad_argument(
-                "deadline",
-                self.deadline,
-                f"at least {_rounded_up(needed_seconds[slowest])} seconds, "
-                f"which worker {slowest} needs for region {region} alone",
-                "raise the deadline or " + _less_work(least_seconds[slowest] < self.deadline),
-            )
-        lacking = needed_memory - self._fleet.memory
-        smallest = int(np.argmax(lacking))
-        if lacking[smallest] > 0:
-            raise bad_argument(
-                f"profiles[{smallest}].memory",
-                self.profiles[smallest].memory,
-                f"at least {math.ceil(needed_memory[smallest])} bytes, "
-                f"which worker {smallest} needs for region {region} alone",
-                "give it more memory or " + _less_work(least_memory[smallest] < self.profiles[smallest].memory),
-            )
+            needed = f"{_rounded_up(needed_seconds[slowest])} seconds, which worker {slowest}"
+            next_step = "raise the deadline or " + _less_work(least_seconds[slowest] < self.deadline)
+            raise _too_little("deadline", self.deadline, needed, region, next_step)
+        smallest = int(np.argmax(needed_memory - self._fleet.memory))
+        memory = self.profiles[smallest].memory
+        if needed_memory[smallest] > memory:
+            needed = f"{math.ceil(needed_memory[smallest])} bytes, which worker {smallest}"
+            next_step = "give it more memory or " + _less_work(least_memory[smallest] < memory)
+            raise _too_little(f"profiles[{smallest}].memory", memory, needed, region, next_step)
 
     def promise(self, setting: Setting) -> Promise:
         """What follows from the regions each worker is sure to manage in a round (see the class)."""
         largest_together = np.cumsum(np.sort(setting.region_sizes)[::-1])
-        managed = np.zeros(setting.n_workers, dtype=np.int64)
-        for kept in largest_together:
-            managed += self._fits(setting, kept)
-        managed = np.maximum(managed, 1)
+        managed = np.maximum(sum(self._fits(setting, kept).astype(int) for kept in largest_together), 1)
         return Promise(
             min_coverage=max(1, int(np.count_nonzero(managed == setting.n_regions))),
             min_trained=int(managed.max()),
@@ -141,6 +129,10 @@ class ResourceAware(PlannedPolicy):
     def _fits(self, setting: Setting, kept: int | IntArray) -> BoolArray:
         needed_seconds, needed_memory = self._needs(setting, kept)
         return (needed_seconds <= self.deadline) & (needed_memory <= self._fleet.memory)
+
+
+def _too_little(name: str, value: float, needed: str, region: int, next_step: str) -> InputError:
+    return bad_argument(name, value, f"at least {needed} needs for region {region} alone", next_step)
 
 
 def _less_work(smaller_regions_help: np.bool_) -> str:

@@ -48,19 +48,13 @@ class Schedule(PlannedPolicy):
         """Refuse a schedule for other workers or regions, or one that ends before the run does."""
         expected = (setting.n_workers, setting.n_regions)
         if self.planned.shape[1:] != expected:
-            raise bad_argument(
-                "masks.shape",
-                self.planned.shape,
-                f"(T, {expected[0]}, {expected[1]}), as there are {expected[0]} workers and {expected[1]} regions",
-                "make the schedule for this problem",
-            )
-        if len(self.planned) < setting.max_rounds and not self.cycle:
-            raise bad_argument(
-                "len(masks)",
-                len(self.planned),
-                f"at least {setting.max_rounds}, the rounds of this run",
-                f"pass cycle=True or max_rounds={len(self.planned)}",
-            )
+            workers, regions = expected
+            allowed = f"(T, {workers}, {regions}), as there are {workers} workers and {regions} regions"
+            raise bad_argument("masks.shape", self.planned.shape, allowed, "make the schedule for this problem")
+        length = len(self.planned)
+        if length < setting.max_rounds and not self.cycle:
+            allowed = f"at least {setting.max_rounds}, the rounds of this run"
+            raise bad_argument("len(masks)", length, allowed, f"pass cycle=True or max_rounds={length}")
 
     def promise(self, setting: Setting) -> Promise:
         """What the masks themselves amount to over ``max_rounds`` rounds, exactly."""
