@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 from rich.console import Console
 
@@ -28,7 +29,6 @@ from danl.cli.options import (
 )
 from danl.cli.output import described, out_folder, requested, run_report, say_written, show_result, write_run
 from danl.cli.resumed import Earlier, nothing_left
-from danl.cli.serve import Served
 from danl.errors import InputError
 from danl.run.checkpoint import Checkpoints, locked_checkpoints, make_checkpoints
 from danl.run.result import WORKERS
@@ -158,3 +158,34 @@ def at_address(engine: str, address: str | None) -> str:
     if engine.partition(":")[0] != "ray" or "address=" in engine:
         raise InputError(f"--address={address!r}: is for --engine ray, and given once; leave it out for {engine!r}")
     return with_option(engine, "address", address)
+
+
+class Served:
+    """`--serve`: the run as it goes and its end, in a browser on this machine; `page` is a callback of the run."""
+
+    def __init__(self, port: int, trace: Trace, config: Mapping[str, Any], title: str, screen: Console) -> None:
+        from danl.report.live_page import LivePage, LiveServer  # here: only --serve needs it
+
+        self.page = LivePage(trace, config, title)
+        self._server = LiveServer(self.page, port)
+        self._screen = screen
+        screen.print(f"the run is shown at {self._server.address}", soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # else the page stays, until `stay` has ended
+            self._server.close()
+
+    def stay(self) -> None:
+        """On a terminal keep the page until Ctrl-C; else only until a page that is open has seen the end."""
+        try:
+            if self._screen.is_terminal:
+                self._screen.print(f"the page stays at {self._server.address} until Ctrl-C", soft_wrap=True)
+                threading.Event().wait()
+            self.page.wait_for_last_look()
+        except KeyboardInterrupt:
+            self._screen.print("")
+        finally:
+            self._server.close()
