@@ -24,7 +24,7 @@ from danl.protocol.messages import CurvatureTask, GradientTask, HessianTask, Los
 from danl.protocol.replies import ReplyRules
 from danl.protocol.wire import WireError, decode, encode, most_bytes
 from danl.run.checkpoint import rows_from_lines, rows_to_line
-from danl.storage.appended import Appended, LostError
+from danl.storage.appended import Appended
 from danl.storage.arrays import UnreadableError
 from danl.storage.serialize import pack, unpack
 from danl.worker.worker import Worker
@@ -146,7 +146,7 @@ def fuzz_rows(count: int, seed: int = 0) -> dict[str, int]:
             log.path.write_bytes(data)
             try:
                 got = Appended.reopen(log.path, mark)[1]
-            except LostError:
+            except UnreadableError:
                 told["refused"] += 1
                 continue
             assert got == good

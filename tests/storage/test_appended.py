@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from danl.storage.appended import Appended, LostError
+from danl.storage.appended import Appended
+from danl.storage.arrays import UnreadableError
 
 
 def test_a_mark_gives_back_so_much_and_cuts_off_the_rest(tmp_path):
@@ -38,10 +39,10 @@ def test_a_file_that_is_gone_or_shorter_is_not_added_to(tmp_path):
     log = Appended(path)
     log.append(b"one ")
     path.write_bytes(b"on")
-    with pytest.raises(LostError, match="rows has become shorter"):
+    with pytest.raises(UnreadableError, match="rows has become shorter"):
         log.append(b"two ")
     path.unlink()
-    with pytest.raises(LostError, match="rows is gone"):
+    with pytest.raises(UnreadableError, match="rows is gone"):
         log.append(b"two ")
     assert not path.exists()
 
@@ -61,5 +62,5 @@ def test_any_change_before_the_mark_is_noticed_and_none_after_it(tmp_path_factor
     if bytes(whole[:cut])[: len(data)] == data:
         assert Appended.reopen(path, log.mark)[1] == data
     else:
-        with pytest.raises(LostError, match="torn or changed"):
+        with pytest.raises(UnreadableError, match="torn or changed"):
             Appended.reopen(path, log.mark)

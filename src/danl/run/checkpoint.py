@@ -31,7 +31,7 @@ from danl.run.history import History, Row
 from danl.run.prepared import PreparedRun
 from danl.run.result import Result
 from danl.run.state import RunState
-from danl.storage.appended import Appended, LostError
+from danl.storage.appended import Appended
 from danl.storage.arrays import UnreadableError
 from danl.storage.atomic import written_whole
 from danl.storage.folder import claimed, why_not
@@ -114,7 +114,7 @@ class Checkpoints:
             except OSError as error:
                 name = Path(error.filename or path).name
                 passed_over.append(f"{path.name}: {name} cannot be read ({error.strerror})")
-            except (UnreadableError, LostError) as error:
+            except UnreadableError as error:
                 passed_over.append(f"{path.name}: {error}")
             else:
                 own = (*(each for each in reversed(there[number + 1 :]) if _is_of(each, fingerprint)), path)
@@ -143,12 +143,14 @@ class CheckpointWriter:
     warned: bool = False
 
     @classmethod
-    def after(cls, resumed: Resumed, checkpoints: Checkpoints, fingerprint: str) -> CheckpointWriter:
-        """Goes on with the files the run was resumed from, or writes all of them where they go to another folder."""
-        if checkpoints.folder.resolve() != resumed.log.path.parent.resolve():
-            return cls(checkpoints, fingerprint, resumed.start)
+    def after(
+        cls, resumed: Resumed | None, checkpoints: Checkpoints, fingerprint: str, start: Result | None
+    ) -> CheckpointWriter:
+        """Goes on with the files the run was resumed from; writes all of them for a new run, or to another folder."""
+        if resumed is None or checkpoints.folder.resolve() != resumed.log.path.parent.resolve():
+            return cls(checkpoints, fingerprint, start)
         rows, failures = resumed.state.exchanges, resumed.state.n_failures
-        return cls(checkpoints, fingerprint, resumed.start, rows, resumed.log, (rows, failures), list(resumed.own))
+        return cls(checkpoints, fingerprint, start, rows, resumed.log, (rows, failures), list(resumed.own))
 
     def save(self, state: RunState, history: History, failures: Sequence[Failure], *, last: bool) -> None:
         """Write the state, if it is time."""
@@ -189,7 +191,7 @@ class CheckpointWriter:
         if self.log is not None and self.logged != until:
             try:
                 self.log.append(line(*self.logged))
-            except LostError:
+            except UnreadableError:
                 self.log = None  # removed by somebody: it is in memory, too
         if self.log is None:
             log = Appended(self.checkpoints.log)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import math
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -168,15 +167,9 @@ def _is_nan(value: Any) -> bool:
 
 def _parse(path: Path, number: int, cells: dict[str, str], regions: list[str]) -> Row:
     try:
-        values = {name: _value(_TYPES[name], cells[name]) for name in _SCALARS if name in cells or name not in _LATER}
+        values = {name: _TYPES[name](cells[name] or "nan") for name in _SCALARS if name in cells or name not in _LATER}
         return Row(**values, coverage=tuple(int(cells[name]) for name in regions))
     except (KeyError, ValueError):
         raise InputError(
             f"{path}, line {number}: not a row of a history ({','.join(cells.values())[:80]}); nothing was read"
         ) from None
-
-
-def _value(kind: type | types.UnionType, text: str) -> Any:
-    if kind is float:
-        return float(text) if text else math.nan
-    return int(text) if kind is int else text

@@ -199,7 +199,8 @@ def files_of(
     files: dict[str, Callable[[Path], object]] = {
         "model.npz": lambda path: _write_model(path, result, classes),
         "history.csv": result.history.to_csv,
-        WORKERS: _remove if result.trace is None else result.trace.save,
+        # without a trace there is none of the run that was there before either
+        WORKERS: result.trace.save if result.trace is not None else lambda path: path.unlink(missing_ok=True),
     }
     if result.start is not None:
         files |= {f"start/{name}": write for name, write in files_of(result.start, classes).items()}
@@ -236,7 +237,3 @@ def _write_model(path: Path, result: Result, classes: tuple[Any, ...] | None) ->
         arrays["centre"] = result.centre
     with written_whole(path) as partial:
         partial.write_bytes(to_npz(arrays))
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)  # of the run that was there

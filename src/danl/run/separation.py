@@ -54,25 +54,17 @@ def separation_bound(problem: Problem | RemoteProblem) -> float:
     return math.log(2.0) * smallest
 
 
-def without_optimum(result: Result) -> Result:
-    """Say of a run that it proved that there is no optimum; a small gradient is then no sign of one."""
-    warn(SEPARATED)
-    status = "diverged" if result.status == "converged" else result.status
-    return replace(result, status=status, notes=(*result.notes, SEPARATED))
-
-
 def look_for_separation(problem: Problem | RemoteProblem, result: Result) -> Result:
     """Warn where the model proves perfect separation, or looks like the quasi-complete one."""
-    if not may_be_separated(problem):
-        if isinstance(problem, Problem) and isinstance(problem.loss, Poisson) and not problem.penalties.any():
-            _warn_of_no_events(problem, result)
-        return result
-    if not isinstance(problem, Problem):
-        return without_optimum(result) if result.objective < separation_bound(problem) else result
-    if problem.objective(result.w) < separation_bound(problem) or classifies_every_row(problem, result.w):
-        return without_optimum(result)
-    if not endless(result):
-        warn_if_nearly_separated(problem, result.w)
+    here = problem if isinstance(problem, Problem) else None
+    if may_be_separated(problem):
+        objective = here.objective(result.w) if here else result.objective
+        if objective < separation_bound(problem) or (here and classifies_every_row(here, result.w)):
+            warn(SEPARATED)
+            status = "diverged" if result.status == "converged" else result.status  # whatever the gradient
+            return replace(result, status=status, notes=(*result.notes, SEPARATED))
+    if here and not problem.penalties.any() and not endless(result):
+        _warn_of_certain_rows(here, result.w)
     return result
 
 
@@ -81,27 +73,23 @@ def endless(result: Result) -> bool:
     return any(note == SEPARATED or note.startswith(NO_OPTIMUM) for note in result.notes)
 
 
-def warn_if_nearly_separated(problem: Problem, w: Array) -> None:
-    """Say where a fit that may be separated gives some rows a probability of 0 or 1: coefficients may have no end."""
-    certain = sum(int(np.count_nonzero(local.certainty(w) < CERTAIN)) for local in problem.locals)
-    if certain:
+def _warn_of_certain_rows(problem: Problem, w: Array) -> None:
+    """Say where rows are fitted for certain, as 0 or 1 or as a mean of nothing: coefficients may have no end."""
+    if isinstance(problem.loss, Logistic | Multinomial):
+        count = sum(int(np.count_nonzero(local.certainty(w) < CERTAIN)) for local in problem.locals)
+        rows = "rows have fitted probabilities of 0 or 1"
+        why = "quasi-complete separation: a feature tells the class of some rows alone"
+    elif isinstance(problem.loss, Poisson):
+        margins = np.concatenate([local.margins(w) for local in problem.locals])
+        targets = np.concatenate([local.y for local in problem.locals])
+        count = int(np.count_nonzero((margins < np.max(margins) + np.log(CERTAIN)) & (targets == 0)))
+        rows, why = "rows without events have fitted means of 0 beside the others'", "a group has no event"
+    else:
+        return
+    if count:
         warn(
-            f"{certain} rows have fitted probabilities of 0 or 1, to within {CERTAIN:g}, and there is no penalty: some "
-            "coefficients may grow without end (quasi-complete separation: a feature tells the class of some rows "
-            "alone); look for standard errors that are very large, drop that feature, or set alpha or C"
-        )
-
-
-def _warn_of_no_events(problem: Problem, result: Result) -> None:
-    """Say where rows have a fitted mean of nothing beside the others': their group may have no event."""
-    margins = np.concatenate([local.margins(result.w) for local in problem.locals])
-    targets = np.concatenate([local.y for local in problem.locals])
-    none = (margins < np.max(margins) + np.log(CERTAIN)) & (targets == 0)
-    if none.any() and not endless(result):
-        warn(
-            f"{np.count_nonzero(none)} rows without events have fitted means of 0 beside the others', to within "
-            f"{CERTAIN:g}, and there is no penalty: some coefficients may grow without end (a group has no event); "
-            "look for standard errors that are very large, drop that feature, or set alpha or C"
+            f"{count} {rows}, to within {CERTAIN:g}, and there is no penalty: some coefficients may grow without end "
+            f"({why}); look for standard errors that are very large, drop that feature, or set alpha or C"
         )
 
 

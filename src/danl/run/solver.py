@@ -134,9 +134,7 @@ def solve(
             begin = start.w
         setup = run.setup if begin is None else replace(run.setup, w0=begin)
         run = replace(run, setup=setup, start_at_null=begin is None, trace=kept)
-        writer = None if checkpoints is None else CheckpointWriter(checkpoints, mark, start)
-        if checkpoints is not None and resumed is not None:
-            writer = CheckpointWriter.after(resumed, checkpoints, mark)
+        writer = None if checkpoints is None else CheckpointWriter.after(resumed, checkpoints, mark, start)
         if start is not None:  # it has asked
             run = centred(replace(run, ask_moments=False), start.centre)
         if kept is not None:

@@ -10,9 +10,7 @@ import hashlib
 import os
 from pathlib import Path
 
-
-class LostError(Exception):
-    """The file is not there as it was left; says what is wrong with it."""
+from danl.storage.arrays import UnreadableError
 
 
 class Appended:
@@ -37,10 +35,10 @@ class Appended:
         except FileNotFoundError:
             if not self.length:
                 raise  # the folder is not there
-            raise LostError(f"{self.path.name} is gone") from None
+            raise UnreadableError(f"{self.path.name} is gone") from None
         with file:
             if file.seek(0, os.SEEK_END) < self.length:
-                raise LostError(f"{self.path.name} has become shorter")
+                raise UnreadableError(f"{self.path.name} has become shorter")
             file.seek(self.length)
             file.truncate()
             file.write(data)
@@ -59,5 +57,5 @@ class Appended:
         log.length = len(data)
         log._digest.update(data)
         if log.mark != (length, digest):
-            raise LostError(f"{path.name} is torn or changed")
+            raise UnreadableError(f"{path.name} is torn or changed")
         return log, data
