@@ -19,7 +19,7 @@ from danl.estimators.inference import Inference
 from danl.run.checkpoint import plain_to_result, result_to_plain
 from danl.run.history import History
 from danl.storage.arrays import UnreadableError
-from danl.storage.atomic import written_whole
+from danl.storage.atomic import write_bytes
 from danl.storage.serialize import pack, plain, unpack
 
 MAGIC, VERSION = "danl-estimator", 1
@@ -54,8 +54,7 @@ def write_estimator(estimator: Any, path: Any) -> None:
     }
     data = pack(values, magic=MAGIC, version=VERSION)
     try:
-        with written_whole(Path(path)) as partial:
-            partial.write_bytes(data)
+        write_bytes(path, data)
     except (OSError, ValueError) as error:  # ValueError: a path that is none
         raise InputError(f"path={str(path)!r}: cannot be written ({_reason(error)})") from None
 

@@ -22,7 +22,7 @@ from danl.errors import InputError
 from danl.protocol.messages import Array
 from danl.reproduce.runs import RunSpec
 from danl.run.history import History
-from danl.storage.atomic import written_whole
+from danl.storage.atomic import write_json
 
 ROOT = Path(__file__).parents[1]
 """The folder of the package danl."""
@@ -107,8 +107,7 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         history.to_csv(path.with_suffix(".csv"))
         whole = {"run": asdict(run), "data_sha256": digest, "code_sha256": code_digest()} | record
-        with written_whole(path) as partial:
-            partial.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_json(path, whole, indent=1)
 
     def read(self, run: RunSpec) -> StoredRun:
         """The run's history and record."""

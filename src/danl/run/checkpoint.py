@@ -33,7 +33,7 @@ from danl.run.result import Result
 from danl.run.state import RunState
 from danl.storage.appended import Appended
 from danl.storage.arrays import UnreadableError
-from danl.storage.atomic import written_whole
+from danl.storage.atomic import write_bytes
 from danl.storage.folder import claimed, why_not
 from danl.storage.serialize import OTHER_VERSION, deserialize, pack, plain, serialize, unpack
 from danl.wording import counted
@@ -98,8 +98,7 @@ class Checkpoints:
     def write(self, exchange: int, values: Mapping[str, Any], fingerprint: str) -> Path:
         """Write a checkpoint after so many exchanges."""
         path = self.path(exchange)
-        with written_whole(path, durable=True) as partial:
-            partial.write_bytes(pack(values, magic=MAGIC, version=VERSION, fingerprint=fingerprint))
+        write_bytes(path, pack(values, magic=MAGIC, version=VERSION, fingerprint=fingerprint), durable=True)
         return path
 
     def newest(self, fingerprint: str) -> Resumed:

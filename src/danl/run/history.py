@@ -121,7 +121,7 @@ class History(list[Row]):
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(self._header())
             for values in self._flat_rows():
-                writer.writerow(["" if _is_nan(value) else value for value in values])
+                writer.writerow(["" if value != value else value for value in values])  # nan alone differs from itself
 
     @classmethod
     def read_csv(cls, path: str | Path) -> History:
@@ -159,10 +159,6 @@ class History(list[Row]):
 def _region_number(name: str) -> tuple[int, str]:
     digits = name.removeprefix(COVERAGE)
     return (int(digits), "") if digits.isdecimal() else (0, digits)
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def _parse(path: Path, number: int, cells: dict[str, str], regions: list[str]) -> Row:

@@ -26,7 +26,7 @@ from danl.protocol.messages import Array, Failure
 from danl.run.history import History
 from danl.run.trace import Trace
 from danl.storage.arrays import from_npz, to_npz
-from danl.storage.atomic import write_text, written_whole
+from danl.storage.atomic import write_bytes, write_text
 from danl.wording import known
 
 RESULT, CONFIG, WORKERS = "result.json", "config.json", "workers.npz"
@@ -235,5 +235,4 @@ def _write_model(path: Path, result: Result, classes: tuple[Any, ...] | None) ->
         arrays["feature_names"] = np.array(result.feature_names)
     if result.centre is not None:
         arrays["centre"] = result.centre
-    with written_whole(path) as partial:
-        partial.write_bytes(to_npz(arrays))
+    write_bytes(path, to_npz(arrays))

@@ -25,7 +25,7 @@ from danl.errors import InputError, bad_argument
 from danl.objective.regions import IntArray
 from danl.protocol.messages import Array, Mask
 from danl.storage.arrays import UnreadableError, from_npz, to_npz
-from danl.storage.atomic import written_whole
+from danl.storage.atomic import write_bytes
 
 Int8Array = np.ndarray[Any, np.dtype[np.int8]]
 Bits = np.ndarray[Any, np.dtype[np.uint8]]
@@ -185,8 +185,7 @@ class Trace:
         """Write an npz without pickled objects, whole or not at all."""
         arrays = {name: self._column(name) for name in TYPES}
         shape = np.array([len(self), self.n_workers, self.n_regions])
-        with written_whole(path) as partial:
-            partial.write_bytes(to_npz({"format": MAGIC, "version": VERSION, "shape": shape, **arrays}))
+        write_bytes(path, to_npz({"format": MAGIC, "version": VERSION, "shape": shape, **arrays}))
 
     @classmethod
     def read(cls, path: str | Path) -> Trace:

@@ -29,15 +29,20 @@ def written_whole(path: str | Path, *, durable: bool = False) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def write_bytes(path: str | Path, data: bytes, *, durable: bool = False) -> None:
+    """Bytes, whole."""
+    with written_whole(path, durable=durable) as partial:
+        partial.write_bytes(data)
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Text, whole."""
-    with written_whole(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+    write_bytes(path, text.encode())
 
 
-def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
+def write_json(path: str | Path, value: Mapping[str, Any], indent: int = 2) -> None:
     """One JSON object, readable, whole."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(value, indent=indent, allow_nan=False) + "\n")
 
 
 def _sync(path: Path) -> None:
