@@ -29,7 +29,7 @@ class Layer:
 
 def layers() -> list[Layer]:
     """The rows of the tree, what imports nothing first."""
-    block = PAGE.read_text(encoding="utf-8").split("```text tree\n")[1].split("```")[0]
+    block = PAGE.read_text(encoding="utf-8").split("## The tree")[1].split("```text\n")[1].split("```")[0]
     rows = [line.partition("   ") for line in block.splitlines() if line]
     return [Layer(tuple(name.rstrip("/") for name in names.split()), about.strip()) for names, _, about in rows]
 

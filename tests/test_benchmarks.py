@@ -450,9 +450,8 @@ def test_a_part_shows_the_rows_it_reads(tmp_path, capsys):
 def test_the_names_there_are(capsys, monkeypatch):
     for name in THREADS:
         monkeypatch.setenv(name, "1")  # put back afterwards
-    assert {"all", "readme", "convergence", "reproduction", "ray", "structured", "method", "heterogeneous"} == set(
-        OTHERS
-    )
+    documents = {"all", "readme", "convergence", "reproduction", "ray", "structured", "method", "heterogeneous", "tree"}
+    assert set(OTHERS) == documents | {"walk", "recorded"}
     for name in (*OTHERS, *PARTS):
         with pytest.raises(SystemExit) as ended:
             main([name, "--help"])
