@@ -1,10 +1,10 @@
 """Runs written down, and compared with those of another version of the code: a change of shape must change no result.
 
-    python -m benchmarks.recorded write FOLDER [--only local|ray|flower] [--like TEXT]
-    python -m benchmarks.recorded compare A B [--like TEXT]
+    python -m benchmarks recorded write FOLDER [--only local|ray|flower] [--like TEXT]
+    python -m benchmarks recorded compare A B [--like TEXT]
 
 `write` goes through a matrix of runs (`local_cases`, `ray_cases`, `flower_cases`) by the public interface alone, so
-that other versions can be recorded, too: `PYTHONPATH=/OTHER/src python -m benchmarks.recorded write FOLDER`.
+that other versions can be recorded, too: `PYTHONPATH=/OTHER/src python -m benchmarks recorded write FOLDER`.
 DANL_DATA_DIR names a folder that has phishing. `recorded.json` has words and counts, PART.npz the arrays. `compare`
 prints a line a case and ends with 1 where a case differs:
 
@@ -698,7 +698,7 @@ def compare(a: Path, b: Path, like: str) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.recorded", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks recorded", description=__doc__.splitlines()[0])
     kinds = parser.add_subparsers(dest="what", required=True)
     writing = kinds.add_parser("write", help="run the matrix and write it down")
     writing.add_argument("folder", type=Path)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.walk`: what one masked round calls, file by file, and how often that changes the file.
+"""`python -m benchmarks walk`: what one masked round calls, file by file, and how often that changes the file.
 
 A reader who follows a round opens the files in the order of these calls, so fewer files and fewer changes of file are
 less to read. The run is `danl.solve` with its default method on a1a, 10 workers, alpha 1e-2, `coverage:psi=3`.
@@ -203,7 +203,7 @@ def report(watch: Watch) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.walk", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks walk", description=__doc__.splitlines()[0])
     parser.parse_args(arguments)
     print(report(watched()))
     return 0
