@@ -47,6 +47,11 @@ def test_every_file_opens_with_a_docstring_and_stays_readable(path):
     assert len(text.splitlines()) <= 400
 
 
+@pytest.mark.parametrize("path", sorted((SOURCE / "report" / "parts").iterdir()), ids=lambda path: path.name)
+def test_the_parts_of_the_page_stay_readable_too(path):
+    assert len(path.read_text().splitlines()) <= 400
+
+
 def test_import_danl_is_light():
     heavy = ("numpy", "scipy", "sklearn", "matplotlib", "pandas")
     code = f"import sys, danl; print([m for m in {heavy} if m in sys.modules])"

@@ -1,6 +1,6 @@
 """Arrays as text for the page: base64 of little-endian numbers, bits packed, long runs thinned.
 
-The page (page.js) decodes what is encoded here; the two change together.
+The page (data.js) decodes what is encoded here; the two change together.
 """
 
 from __future__ import annotations

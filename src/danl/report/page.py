@@ -1,7 +1,7 @@
 """The page: a frame of HTML around the data, the page's own style and script, and plotly, all in one file.
 
 Whatever a run was named, or its data, is data: it goes into the page as JSON in which no character can end the element
-it stands in, and page.js puts it into the document as text, never as markup. The page's policy forbids it to load
+it stands in, and text.js puts it into the document as text, never as markup. The page's policy forbids it to load
 anything, and to run any script but its own two, which are named by their digests.
 """
 
@@ -23,7 +23,7 @@ from danl.report.payload import payload_of
 from danl.report.recorded import RecordedRun
 from danl.storage.atomic import write_text
 
-SCRIPTS = ("data.js", "draw.js", "page.js")
+SCRIPTS = ("data.js", "draw.js", "text.js", "tables.js", "page.js")
 """The page's own script, in the order it is put together."""
 
 
