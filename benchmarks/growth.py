@@ -1,8 +1,8 @@
 """How a round and a Hessian exchange grow: with the workers on the same data, with the features, with the rows.
 
 Synthetic sparse rows. Times are those between callbacks, as in `benchmarks.rounds`; the Hessian exchange is Phase I,
-from the call of `danl.solve` to the end of its first exchange: opening, the workers' Hessians, the border, the
-projection and the first step. Exponents are the slopes of straight lines through the logarithms.
+from the call of `danl.solve` to the end of its first exchange: opening, the workers' Hessians, the validation of
+replies, the projection and the first step. Exponents are the slopes of straight lines through the logarithms.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def measure(*, quick: bool = False, sweeps: Sequence[Sweep] | None = None) -> Ro
                 X, y = sparse_problem(point.rows, point.features, min(point.entries, point.features))
             rows.append(measure_point(sweep.name, point, X, y, repeats=1 if quick else REPEATS))
             last = rows[-1]
-            told = ", ".join(f"{label} {last[key]:.2e} s" for key, label in MEASURES.items())
-            print(f"{sweep.name} {size}: {told}", file=sys.stderr)
+            reported = ", ".join(f"{label} {last[key]:.2e} s" for key, label in MEASURES.items())
+            print(f"{sweep.name} {size}: {reported}", file=sys.stderr)
     return rows
 
 

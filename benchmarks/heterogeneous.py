@@ -23,8 +23,8 @@ GAP = 1e-8
 
 
 def headers() -> list[list[str]]:
-    told = ("everyone waits" if deadline is None else f"deadline {deadline:g} s" for deadline in DEADLINES)
-    return [["shards", "method", *told]]
+    reported = ("everyone waits" if deadline is None else f"deadline {deadline:g} s" for deadline in DEADLINES)
+    return [["shards", "method", *reported]]
 
 
 def cell(problem: danl.Problem, reference: danl.Reference, method: str, deadline: float | None) -> str:

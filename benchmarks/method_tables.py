@@ -94,11 +94,11 @@ def masking() -> str:
 def ended(ends: list[tuple[float, str]]) -> str:
     """The gaps of the seeds, said once where all are the same, and how the runs ended if not by their rounds."""
     gaps = [re.sub(r"e([+-])0", r"e\1", gap_text(gap, ".0e")) for gap, _ in ends]
-    told = gaps[0] if len(set(gaps)) == 1 else ", ".join(gaps)
+    reported = gaps[0] if len(set(gaps)) == 1 else ", ".join(gaps)
     statuses = [status for _, status in ends if status != "max_rounds"]
     counts = [f"{status} {statuses.count(status)} of {len(ends)}" for status in dict.fromkeys(statuses)]
     same = len(statuses) == len(ends) and len(counts) == 1
-    return "; ".join([told, *([statuses[0]] if same else counts)])
+    return "; ".join([reported, *([statuses[0]] if same else counts)])
 
 
 def main(words: list[str] | None = None) -> int:

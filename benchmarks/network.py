@@ -176,8 +176,8 @@ def line(method: str, by_network: dict[str, Row], networks: Sequence[str]) -> li
     shown = f"`{method}`" if " " not in method else method
     if not first["reached"]:
         gap = "diverged" if first["gap"] is None else f"gap {first['gap']:.1e}"
-        told = f"does not reach it in {first['exchanges']:,}: {gap}"
-        return [shown, told, "-", "-", *("-" for _ in networks)]
+        reported = f"does not reach it in {first['exchanges']:,}: {gap}"
+        return [shown, reported, "-", "-", *("-" for _ in networks)]
     cells = [
         f"{digits(by_network[name]['seconds_with_latency'])} ({digits(by_network[name]['seconds'])})"
         for name in networks

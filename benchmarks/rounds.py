@@ -1,9 +1,9 @@
 """Time of one masked round in this process, against a bare sparse gradient on the pooled rows.
 
 A run of `danl-masked` looks at the clock after every exchange (a callback of `danl.solve`). A round is the time between
-two looks: masks, tasks, the workers' gradients and losses, the border, the server's step, the row of the history. What
-stands in the table is the mean over the rounds of a run, the best of several runs. The bare gradient is X @ w and then
-X.T @ r with a vector r that is ready, as often as the run has rounds.
+two looks: masks, tasks, the workers' gradients and losses, the validation of replies, the server's step, the row of the
+history. What stands in the table is the mean over the rounds of a run, the best of several runs. The bare gradient is
+X @ w and then X.T @ r with a vector r that is ready, as often as the run has rounds.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def altered(data: bytes, rng: np.random.Generator) -> bytes:
 
 def fuzz_replies(count: int, seed: int = 0) -> dict[str, int]:
     """Mutated replies through the wire and the validation."""
-    rng, told = (
+    rng, counts = (
         np.random.default_rng(seed),
         {"refused by the wire": 0, "refused by the rules": 0, "dropped": 0, "passed": 0},
     )
@@ -98,22 +98,22 @@ def fuzz_replies(count: int, seed: int = 0) -> dict[str, int]:
             data = altered(data, rng) if rng.random() < 0.5 else mutated(data, rng)
             reply = decode(data, most_bytes=most_bytes(D, Q))
         except WireError:
-            told["refused by the wire"] += 1
+            counts["refused by the wire"] += 1
             continue
         replies = validated(rules, task, {0: reply}, weights)
         for part in (replies.losses, replies.gradients, replies.curvature_sum):
             assert part is None or not len(replies.workers) or np.isfinite(part).all()
-        told["dropped"] += replies.dropped
-        told["refused by the rules"] += sum(failure.kind == "invalid" for failure in replies.failures.values())
-        told["passed"] += len(replies.workers)
+        counts["dropped"] += replies.dropped
+        counts["refused by the rules"] += sum(failure.kind == "invalid" for failure in replies.failures.values())
+        counts["passed"] += len(replies.workers)
     assert rules.penalties.tobytes() == before
-    assert sum(told.values()) == count
-    return told
+    assert sum(counts.values()) == count
+    return counts
 
 
 def fuzz_checkpoints(count: int, seed: int = 0) -> dict[str, int]:
     """Mutated checkpoint files."""
-    rng, told = np.random.default_rng(seed), {"refused": 0, "whole": 0}
+    rng, counts = np.random.default_rng(seed), {"refused": 0, "whole": 0}
     state = {"w": np.arange(20.0), "n": 3, "t": (1.5, None, "word"), "m": {2: np.eye(3)}}
     kind = {"magic": "danl-checkpoint", "version": 3, "fingerprint": "mark"}
     good = pack(state, **kind)
@@ -122,16 +122,16 @@ def fuzz_checkpoints(count: int, seed: int = 0) -> dict[str, int]:
         try:
             got = unpack(mutated(good, rng), **kind)
         except UnreadableError:
-            told["refused"] += 1
+            counts["refused"] += 1
             continue
         assert repr(got) == expected  # a byte of the archive that says nothing, a date for example
-        told["whole"] += 1
-    return told
+        counts["whole"] += 1
+    return counts
 
 
 def fuzz_rows(count: int, seed: int = 0) -> dict[str, int]:
     """Mutated files of rows: what stood at the mark comes back, or it is said to be torn; lines alone never crash."""
-    rng, told = np.random.default_rng(seed), {"refused": 0, "whole": 0}
+    rng, counts = np.random.default_rng(seed), {"refused": 0, "whole": 0}
     with tempfile.TemporaryDirectory() as folder:
         log = Appended(Path(folder) / "rows")
         result = danl.solve(Problem(random_shards(), alpha=0.1), engine="local:dropout=0.3", max_rounds=1)
@@ -147,11 +147,11 @@ def fuzz_rows(count: int, seed: int = 0) -> dict[str, int]:
             try:
                 got = Appended.reopen(log.path, mark)[1]
             except UnreadableError:
-                told["refused"] += 1
+                counts["refused"] += 1
                 continue
             assert got == good
-            told["whole"] += 1
-    return told
+            counts["whole"] += 1
+    return counts
 
 
 def grown(work, count: int) -> int:
@@ -174,9 +174,9 @@ def main() -> None:
     print(f"danl {danl.__version__}")
     for name, work in (("replies", fuzz_replies), ("checkpoints", fuzz_checkpoints), ("rows", fuzz_rows)):
         begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        told = work(count)
+        counts = work(count)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        print(f"{count} {name}: {told}; peak memory +{peak} kB; {time.perf_counter() - begun:.0f} s")
+        print(f"{count} {name}: {counts}; peak memory +{peak} kB; {time.perf_counter() - begun:.0f} s")
 
 
 if __name__ == "__main__":

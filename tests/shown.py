@@ -48,13 +48,17 @@ def numbers(text: str) -> list[tuple[str, float, float]]:
 
 def differences(printed: str, shown: str) -> list[str]:
     """What a document shows and a machine did not print, or the other way round, beyond what machines differ in."""
-    told = []
+    reported = []
     if words(printed) != words(shown):
         left, right = words(shown), words(printed)
-        told += [f"shown, not printed: {word}" for word in sorted(set(left)) if left.count(word) > right.count(word)]
-        told += [f"printed, not shown: {word}" for word in sorted(set(right)) if right.count(word) > left.count(word)]
+        reported += [
+            f"shown, not printed: {word}" for word in sorted(set(left)) if left.count(word) > right.count(word)
+        ]
+        reported += [
+            f"printed, not shown: {word}" for word in sorted(set(right)) if right.count(word) > left.count(word)
+        ]
     there = [value for _, value, _ in numbers(printed)]
     for written, value, apart in numbers(shown):
         if not any(abs(value - other) <= apart for other in there):
-            told.append(f"shown, and nothing like it printed: {written}")
-    return told
+            reported.append(f"shown, and nothing like it printed: {written}")
+    return reported

@@ -81,15 +81,17 @@ print(json.dumps(missing))
     assert json.loads(done.stdout) == []
 
 
-@pytest.mark.parametrize(("name", "arguments"), [(name, told) for name, told in NAMED if told], ids=lambda part: part)
+@pytest.mark.parametrize(
+    ("name", "arguments"), [(name, reported) for name, reported in NAMED if reported], ids=lambda part: part
+)
 def test_arguments_are_those_of_the_page(name, arguments):
-    told = [part.split("=")[0].strip() for part in arguments.split(",")]
+    reported = [part.split("=")[0].strip() for part in arguments.split(",")]
     there = list(inspect.signature(resolved(name)).parameters)
     there = [each for each in there if each not in ("self", "cls")]
-    if "..." in told:
-        told = told[: told.index("...")]
-        there = there[: len([each for each in told if each != "*"])]
-    assert [each for each in told if each != "*"] == there
+    if "..." in reported:
+        reported = reported[: reported.index("...")]
+        there = there[: len([each for each in reported if each != "*"])]
+    assert [each for each in reported if each != "*"] == there
 
 
 def test_every_public_name_is_on_the_page():

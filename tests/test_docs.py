@@ -285,14 +285,14 @@ def test_examples_on_engines_run(path):
         if block.missing:
             left_out.append(f"{block.where} needs {', '.join(block.missing)}")
         elif block.kind == "python":
-            status, printed, told = in_a_network_of_its_own(["-"], block.body)
-            assert status == 0, f"{block.where}\n{told}"
+            status, printed, reported = in_a_network_of_its_own(["-"], block.body)
+            assert status == 0, f"{block.where}\n{reported}"
             check_shown(printed, block.shown, block.where)
         else:
             for command in commands_of(block):
                 assert command.words[0] == "danl", f"{block.where}: only danl's commands run on an engine"
-                status, printed, told = in_a_network_of_its_own(["-m", *command.words])
-                assert status == 0, f"{block.where}\n{told}"
+                status, printed, reported = in_a_network_of_its_own(["-m", *command.words])
+                assert status == 0, f"{block.where}\n{reported}"
     if left_out:
         pytest.skip("; ".join(left_out))
 
@@ -321,9 +321,9 @@ def check_command(command, where, monkeypatch, capfd):
         for name, value in command.environment.items():
             patch.setenv(name, value)
         status, printed = run_danl(words, capfd, command.quiet)
-    told = re.search(r"^\(exit status (\d+)\)$", command.output, re.MULTILINE)
-    assert status == (int(told[1]) if told else 0), f"{where}\n{printed}"
-    check_shown(printed, command.output.replace(told[0], "") if told else command.output, where)
+    reported = re.search(r"^\(exit status (\d+)\)$", command.output, re.MULTILINE)
+    assert status == (int(reported[1]) if reported else 0), f"{where}\n{printed}"
+    check_shown(printed, command.output.replace(reported[0], "") if reported else command.output, where)
 
 
 def stands_for_something(words):

@@ -80,8 +80,8 @@ def test_every_run_is_one_of_its_own_and_tells_its_ending(store):
         danl.solve(random_problem(), **RUN, callback=[logger, fail])
     ids.append(logger.run_id)
     _, runs = newest(store)
-    told = {each.info.run_id: (each.info.status, each.data.tags["danl.status"]) for each in runs}
-    assert [told[each] for each in ids] == [("FINISHED", "stopped"), ("FAILED", "diverged"), ("FAILED", "error")]
+    reported = {each.info.run_id: (each.info.status, each.data.tags["danl.status"]) for each in runs}
+    assert [reported[each] for each in ids] == [("FINISHED", "stopped"), ("FAILED", "diverged"), ("FAILED", "error")]
     assert len(set(ids)) == 3
 
 
@@ -233,11 +233,11 @@ def test_a_store_that_fails_in_the_middle_ends_the_logging_and_not_the_run(store
     with pytest.warns(danl.DanlWarning) as warned:
         result = danl.solve(random_problem(), **RUN, callback=[logger, Breaks(lose_the_metrics)])
     assert (result.status, len(result.history)) == ("max_rounds", 9)
-    (told,) = [str(each.message) for each in warned if each.category is danl.DanlWarning]  # SQLAlchemy has its own
-    assert told.startswith("MLflow: logging ended at exchange 4 (")
-    assert told.endswith("; the run goes on without it")
-    assert "\n" not in told
-    assert "no such table" in told
+    (reported,) = [str(each.message) for each in warned if each.category is danl.DanlWarning]  # SQLAlchemy has its own
+    assert reported.startswith("MLflow: logging ended at exchange 4 (")
+    assert reported.endswith("; the run goes on without it")
+    assert "\n" not in reported
+    assert "no such table" in reported
 
 
 @needs("mlflow")
@@ -321,9 +321,12 @@ def test_a_disk_that_is_full_ends_the_events_and_not_the_run(tmp_path, monkeypat
     with pytest.warns(danl.DanlWarning) as warned:
         result = danl.solve(random_problem(), **RUN, callback=[TensorBoard(tmp_path), fills])
     assert len(result.history) == 9
-    (told,) = [str(each.message) for each in warned]
+    (reported,) = [str(each.message) for each in warned]
     when = "at the end" if fails_in == "close" else "at exchange 4"
-    assert told == f"TensorBoard: logging ended {when} ([Errno 28] No space left on device); the run goes on without it"
+    assert (
+        reported
+        == f"TensorBoard: logging ended {when} ([Errno 28] No space left on device); the run goes on without it"
+    )
 
 
 @needs("tensorboardX")
@@ -388,8 +391,8 @@ def test_a_fit_on_sites_is_logged_as_one_that_is_here(tmp_path, monkeypatch):
         return result
 
     monkeypatch.setattr(flower, "run_app", play)
-    told = flower._watched([TensorBoard(tmp_path / "a")], {"method": "danl"}, tmp_path, {"timeout": 1.0})
-    assert told is result
+    reported = flower._watched([TensorBoard(tmp_path / "a")], {"method": "danl"}, tmp_path, {"timeout": 1.0})
+    assert reported is result
     assert len(scalars(events(tmp_path / "a"), "objective")) == len(result.history)
     monkeypatch.setattr(flower, "run_app", lambda *arguments, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -33,7 +33,7 @@ def test_what_machines_differ_in_is_forgiven(written, instead):
 
 
 @pytest.mark.parametrize(
-    ("written", "instead", "told"),
+    ("written", "instead", "found"),
     [
         ("converged", "diverged", ["shown, not printed: converged", "printed, not shown: diverged"]),
         ("0.298148468883", "0.299148468883", ["shown, and nothing like it printed: 0.298148468883"]),
@@ -43,9 +43,9 @@ def test_what_machines_differ_in_is_forgiven(written, instead):
         ('"bceabc0123456789bceabc0123456789"', "null", ["shown, not printed: digest", "printed, not shown: null"]),
     ],
 )
-def test_what_says_something_else_is_told(written, instead, told):
+def test_what_says_something_else_is_told(written, instead, found):
     assert written in SHOWN
-    assert differences(SHOWN.replace(written, instead), SHOWN) == told
+    assert differences(SHOWN.replace(written, instead), SHOWN) == found
 
 
 def test_an_ellipsis_is_no_digest():

@@ -45,20 +45,20 @@ def test_what_is_at_the_floor():
 
 @pytest.mark.parametrize("gap", ZEROS)
 def test_a_gap_of_zero_is_the_same_wherever_it_is_shown(gap):
-    told = f"<={FLOOR:.0e}"
+    reported = f"<={FLOOR:.0e}"
     rows = [row(0, gap=1.0), row(1, gap=gap)]
     by_rounds, by_bytes = Figure().subplots(1, 2)
     draw_progress(by_rounds, by_bytes, {"run": History(rows)})
     for axes in (by_rounds, by_bytes):
         np.testing.assert_array_equal(axes.lines[0].get_ydata(), [1.0, FLOOR])
     np.testing.assert_array_equal(_drawn([1.0, gap]), [1.0, FLOOR])
-    assert shown_gap(gap) == told
+    assert shown_gap(gap) == reported
 
     run = run_of(rows, status="converged")
     page = payload_of([run])
     assert page["floor"] == FLOOR
     assert page["runs"][0]["summary"]["rounding"]
-    assert f", gap {told}. It cost" in next(iter(ending(run))).text
+    assert f", gap {reported}. It cost" in next(iter(ending(run))).text
 
     course = Course()
     for value in (1.0, gap):
@@ -66,6 +66,6 @@ def test_a_gap_of_zero_is_the_same_wherever_it_is_shown(gap):
     assert str(curve(course, 40, 5)[4])[:8].strip() == f"{FLOOR:.0e}"
     summary = dict.fromkeys(("exchanges", "hessian_exchanges", "bytes_up", "bytes_down", "seconds"), 1)
     summary |= {"label": "danl", "status": "converged", "objective": 0.3, "gap": gap, "grad_norm": 1e-11}
-    assert told in printed(comparison_table([summary | {"simulated_seconds": None}]))
+    assert reported in printed(comparison_table([summary | {"simulated_seconds": None}]))
     live = ProgressLine(Console(file=io.StringIO()), "danl", 10, quiet=True)
-    assert f"gap {told:>9}" in live.line(rows[1], 100)
+    assert f"gap {reported:>9}" in live.line(rows[1], 100)

@@ -105,8 +105,8 @@ def test_files_that_find_no_room_are_said_after_the_result(words, missing, tmp_p
     place = tmp_path / "mounted"
     ended = run_on("size=80k", place, "-m", "danl", *words, "--json", "--out", place / "run")
     assert ended.status == 2
-    told = ended.json
-    for each in told.get("runs", [told]):
+    reported = ended.json
+    for each in reported.get("runs", [reported]):
         assert (each["status"], each["out"]) == ("converged", None)
     *table, error = ended.err.splitlines()
     assert any("converged" in line for line in table)

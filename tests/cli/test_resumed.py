@@ -115,21 +115,21 @@ def test_the_options_say_where_it_went_on_from(capsys, tmp_path):
 def test_the_page_counts_the_whole_run(capsys, tmp_path, monkeypatch, first_part):
     words = (*FIT, "--out", tmp_path / "run") if first_part else FIT
     run(capsys, *words, "--rounds", 4, "--checkpoint", tmp_path / "ck")
-    told, finish = [], LivePage.finish
+    reported, finish = [], LivePage.finish
 
     def look(self, config):
         finish(self, config)
-        told.extend([self.rows_after(0), self.rows_after(3), self.rows_after(7)])
+        reported.extend([self.rows_after(0), self.rows_after(3), self.rows_after(7)])
 
     monkeypatch.setattr(LivePage, "finish", look)
     monkeypatch.setattr("danl.report.live_page.LAST_LOOK_SECONDS", 0.0)  # nobody looks any more
     ended = run(capsys, *words, "--serve", "--resume", tmp_path / "ck").json
-    summary = told[0]["run"]["summary"]
+    summary = reported[0]["run"]["summary"]
     assert [summary[name] for name in ("exchanges", "bytes_up", "bytes_down")] == [
         ended[name] for name in ("exchanges", "bytes_up", "bytes_down")
     ]
     count, begun = ended["exchanges"], 0 if first_part else 5
-    for after, answer in zip((0, 3, 7), told, strict=True):
+    for after, answer in zip((0, 3, 7), reported, strict=True):
         assert numbers(answer["run"]["rows"]["exchange"]) == list(range(after, count))
         assert numbers(answer["run"]["masks"]["exchange"]) == list(range(max(after, begun), count))
 

@@ -213,8 +213,8 @@ def test_60_columns_have_room_for_what_is_unclear(screen, falls):
     view = TerminalView(screen, "title", "gd", 10_000, 1e-10)
     for exchange, norm in enumerate(falls):
         view(replace(ROW, exchange=exchange, decrement=norm))
-    (told,) = [line.plain for line in view.lines(60, 23) if line.plain.startswith("to decrement 1e-10: unclear: ")]
-    assert "…" not in told
+    (reported,) = [line.plain for line in view.lines(60, 23) if line.plain.startswith("to decrement 1e-10: unclear: ")]
+    assert "…" not in reported
 
 
 @pytest.mark.parametrize(

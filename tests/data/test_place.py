@@ -44,10 +44,10 @@ def test_a_run_by_reference_tells_the_place(case, tmp_path):
 
 
 def test_an_actor_tells_the_place(case, tmp_path):
-    told = WorkerActor(3, reference_of(case, tmp_path)).facts(case.loss, None)
-    if isinstance(told, Failure):
-        assert leaks(told.detail) == []
-        assert case.says in told.detail
+    reported = WorkerActor(3, reference_of(case, tmp_path)).facts(case.loss, None)
+    if isinstance(reported, Failure):
+        assert leaks(reported.detail) == []
+        assert case.says in reported.detail
     else:
         assert case.loss in ("poisson", "multinomial:classes=3")  # rows that can be read: the loss does not take them
 

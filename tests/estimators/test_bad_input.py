@@ -242,9 +242,9 @@ def test_workers_that_are_gone_are_told_of():
 
 def test_verbose_2_is_a_line_an_exchange(capsys):
     model = DANLClassifier(verbose=2, workers=3).fit(X, Y)
-    told = capsys.readouterr()
-    lines = told.err.splitlines()
-    assert told.out == ""
+    reported = capsys.readouterr()
+    lines = reported.err.splitlines()
+    assert reported.out == ""
     assert len(lines) == model.n_iter_
     for line, row in zip(lines, model.history_, strict=True):
         assert line == (

@@ -44,11 +44,11 @@ def fit(model, X, y):
 def test_perfect_separation_is_named(method, classes, intercept, policy):
     X, y = blobs(classes)
     model = DANLClassifier(C=np.inf, method=method, workers=4, fit_intercept=intercept, policy=policy)
-    told = fit(model, X, y)
-    assert [type(each) for each in told] == [danl.DanlWarning, ConvergenceWarning]
-    assert "the data is separable and there is no penalty" in str(told[0])
-    assert "perfect separation: some coefficients classify every row" in str(told[0])
-    assert "add a penalty (a finite C, or alpha above 0): without one this data has no best model" in str(told[1])
+    reported = fit(model, X, y)
+    assert [type(each) for each in reported] == [danl.DanlWarning, ConvergenceWarning]
+    assert "the data is separable and there is no penalty" in str(reported[0])
+    assert "perfect separation: some coefficients classify every row" in str(reported[0])
+    assert "add a penalty (a finite C, or alpha above 0): without one this data has no best model" in str(reported[1])
     assert model.result_.status in ("max_rounds", "diverged")
     assert sum("perfect separation" in note for note in model.result_.notes) == 1
     assert np.isfinite(model.coef_).all()
@@ -70,8 +70,8 @@ def test_a_summary_of_it_says_that_it_means_nothing(classes):
 def test_a_run_of_a_few_rounds_proves_it_too():
     """Long before the loss is small: every row is on the right side."""
     X, y = blobs(2)
-    told = fit(DANLClassifier(C=np.inf, method="gd", max_rounds=3), X, y)
-    assert "perfect separation" in str(told[0])
+    reported = fit(DANLClassifier(C=np.inf, method="gd", max_rounds=3), X, y)
+    assert "perfect separation" in str(reported[0])
 
 
 def test_a_loose_tolerance_does_not_call_it_converged():
@@ -95,11 +95,11 @@ def test_a_penalty_makes_it_a_problem_like_any_other(classes):
 def test_quasi_complete_separation_is_named(method, classes):
     X, y = half_known(classes)
     model = DANLClassifier(C=np.inf, method=method, workers=4)
-    told = fit(model, X, y)
-    assert type(told[0]) is danl.DanlWarning
-    assert str(told[0]).startswith("there is no finite optimum: coefficient 1")
-    assert "quasi-complete separation: a feature tells the outcome of some rows alone" in str(told[0])
-    assert [type(each) for each in told[1:]] == [ConvergenceWarning]
+    reported = fit(model, X, y)
+    assert type(reported[0]) is danl.DanlWarning
+    assert str(reported[0]).startswith("there is no finite optimum: coefficient 1")
+    assert "quasi-complete separation: a feature tells the outcome of some rows alone" in str(reported[0])
+    assert [type(each) for each in reported[1:]] == [ConvergenceWarning]
     assert model.result_.status == "diverged"
     assert np.isfinite(model.coef_).all()
     column = model.coef_[-1]
@@ -110,11 +110,11 @@ def test_quasi_complete_separation_is_named(method, classes):
 def test_a_fit_that_did_not_get_there_says_that_it_may_be_separation(classes):
     X, y = half_known(classes)
     model = DANLClassifier(C=np.inf, method="gd")
-    (told,) = fit(model, X, y)
-    assert type(told) is ConvergenceWarning
-    assert "give it more rounds" in str(told)
-    assert "it may also be that there is no best model" in str(told)
-    assert "(separation)" in str(told)
+    (reported,) = fit(model, X, y)
+    assert type(reported) is ConvergenceWarning
+    assert "give it more rounds" in str(reported)
+    assert "it may also be that there is no best model" in str(reported)
+    assert "(separation)" in str(reported)
     with_penalty = DANLClassifier(C=100.0, method="gd", max_rounds=3)
     assert "separation" not in str(fit(with_penalty, X, y)[0])
 

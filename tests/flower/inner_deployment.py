@@ -155,9 +155,9 @@ def test_ctrl_c_stops_all_of_it(up):
     port = int(json.loads((folder / "state.json").read_text())["address"].rpartition(":")[2])
     process.send_signal(signal.SIGINT)
     assert process.wait(HANGS) == 0
-    told = process.stdout.read()
-    assert "SuperLink on 127.0.0.1" in told
-    assert "danl fit a1a --engine flower" in told
+    reported = process.stdout.read()
+    assert "SuperLink on 127.0.0.1" in reported
+    assert "danl fit a1a --engine flower" in reported
     assert not (folder / "state.json").exists()
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0

@@ -181,9 +181,9 @@ def test_facts_nobody_can_read_leave_a_node_out(configs, facts):
 def test_facts_that_cannot_be_leave_a_node_out(configs, rows):
     def spoil(message, replies):
         record = dict(replies[0].content.config_records["danl"])
-        told = json.loads(record["facts"])
-        told["facts"]["rows"] = rows
-        return [Message(RecordDict({"danl": ConfigRecord({"facts": json.dumps(told)})}), reply_to=message)]
+        reported = json.loads(record["facts"])
+        reported["facts"]["rows"] = rows
+        return [Message(RecordDict({"danl": ConfigRecord({"facts": json.dumps(reported)})}), reply_to=message)]
 
     with pytest.raises(InputError, match="found 0"):
         GridEngine(FakeGrid(app, configs, spoil=spoil), sites=1, wait=0.3, poll=0.01).connect(RemoteProblem())

@@ -77,11 +77,11 @@ def test_it_is_waited_for_once_and_no_longer_than_at_the_start(federation, clock
     grid, until = federation
     engine = opened(grid, wait=100.0, deadline=70.0)
     until[1007] = np.inf
-    told = [engine.exchange(losses(number)) for number in range(4)]
-    assert [replies.failures[1].kind for replies in told] == ["restarting", "died", "died", "died"]
-    assert told[0].failures[1].detail == "site site-1: offline for 70 s, expected back"
-    assert told[1].failures[1].detail == "site site-1: offline, and not back within 100 s"
-    assert all(replies.workers.tolist() == [0, 2, 3] for replies in told)
+    reported = [engine.exchange(losses(number)) for number in range(4)]
+    assert [replies.failures[1].kind for replies in reported] == ["restarting", "died", "died", "died"]
+    assert reported[0].failures[1].detail == "site site-1: offline for 70 s, expected back"
+    assert reported[1].failures[1].detail == "site site-1: offline, and not back within 100 s"
+    assert all(replies.workers.tolist() == [0, 2, 3] for replies in reported)
     begun = clock.now
     engine.exchange(losses(4))
     assert clock.now - begun < 1.0

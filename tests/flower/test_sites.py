@@ -85,9 +85,9 @@ def test_names_that_cannot_be_leave_a_node_out(names, tmp_path):
     paths, _ = permuted_files(tmp_path)
 
     def spoil(message, replies):
-        told = json.loads(replies[0].content.config_records["danl"]["facts"])
-        told["facts"]["feature_names"] = names
-        return [Message(RecordDict({"danl": ConfigRecord({"facts": json.dumps(told)})}), reply_to=message)]
+        reported = json.loads(replies[0].content.config_records["danl"]["facts"])
+        reported["facts"]["feature_names"] = names
+        return [Message(RecordDict({"danl": ConfigRecord({"facts": json.dumps(reported)})}), reply_to=message)]
 
     grid = FakeGrid(app, configs_of(paths, **{"target-column": "ill"}), spoil=spoil)
     with pytest.raises(InputError, match=r"found 0; .*reported names of its columns that nobody can read"):
@@ -143,9 +143,9 @@ def test_an_app_whose_site_cannot_be_made_tells_no_text(tmp_path):
         message = Message(RecordDict({"danl": ConfigRecord({"loss": "logistic"})}), 1000, kind)
         grid.push_messages([message])
         (reply,) = grid.pull_messages([message.metadata.message_id])
-        told = decode(reply.content.config_records["danl"]["message"], most_bytes=10**5)
-        assert told.detail.startswith("site north: KeyError at ")
-        assert leaks(told.detail) == []
+        reported = decode(reply.content.config_records["danl"]["message"], most_bytes=10**5)
+        assert reported.detail.startswith("site north: KeyError at ")
+        assert leaks(reported.detail) == []
 
 
 # --- at once ---

@@ -150,7 +150,7 @@ def test_the_kinds_travel(kind):
 def test_it_is_shown_on_the_command_line(capsys):
     ended = run_danl(capsys, "fit", "a1a", "--method", "newton", "--engine", "local:dropout=0.9")
     assert ended.status == 3
-    told = " ".join(ended.err.split())  # lines are broken where the terminal ends
-    assert re.search(r"quorum lost in exchange 0, without workers 0, [\d, ]+ and \d \(timeout: away, as the", told)
+    reported = " ".join(ended.err.split())  # lines are broken where the terminal ends
+    assert re.search(r"quorum lost in exchange 0, without workers 0, [\d, ]+ and \d \(timeout: away, as the", reported)
     ended = run_danl(capsys, "fit", "a1a", "--method", "newton", "--engine", "local:dropout=0.9", "--json")
     assert "quorum lost in exchange 0" in ended.json["notes"][-1]

@@ -129,13 +129,13 @@ class Browser:
         self.evaluate("1")  # events come before the answer
         said = []
         for event in self.events:
-            method, told = event.get("method"), event.get("params", {})
+            method, params = event.get("method"), event.get("params", {})
             if method == "Runtime.exceptionThrown":
-                said.append(told["exceptionDetails"].get("exception", {}).get("description", "exception"))
-            elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
-                said.append(json.dumps(told["args"]))
-            elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-                said.append(told["entry"]["text"])
+                said.append(params["exceptionDetails"].get("exception", {}).get("description", "exception"))
+            elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+                said.append(json.dumps(params["args"]))
+            elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+                said.append(params["entry"]["text"])
         return said
 
     def requests(self):
@@ -147,8 +147,8 @@ class Browser:
         """A PNG of the page."""
         size = self.send("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        told = {"clip": clip, "captureBeyondViewport": True} if whole else {}
-        Path(path).write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png", **told)["data"]))
+        params = {"clip": clip, "captureBeyondViewport": True} if whole else {}
+        Path(path).write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png", **params)["data"]))
 
     def close(self):
         """End the browser and remove what it wrote."""

@@ -68,7 +68,7 @@ def test_steps_refused_for_small_batches_are_told_of_larger_ones():
 
 def test_divergence():
     rows = [row(0, "hessian"), row(1, grad_norm=1e9)]
-    of = lambda **told: tried(run_of(rows, **(config_of("diverged") | told)))  # noqa: E731
+    of = lambda **reported: tried(run_of(rows, **(config_of("diverged") | reported)))  # noqa: E731
     assert of(options={"method": "danl-masked"})[0].startswith("Try --method danl: it goes back")
     assert of(notes=["the data is separable and there is no penalty: ..."])[0].startswith("Try --alpha 1e-3: without")
     given = lambda rate: {"settings": {"method_options": {"learning_rate": rate}}}  # noqa: E731
@@ -193,8 +193,8 @@ def test_a_tie_is_said_as_one():
     ]
 
 
-def last(name, status="max_rounds", **told):
-    return run_of([row(0, **told)], name=name, status=status)
+def last(name, status="max_rounds", **reported):
+    return run_of([row(0, **reported)], name=name, status=status)
 
 
 def test_what_got_lost_came_near_to_nothing():

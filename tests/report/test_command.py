@@ -32,9 +32,9 @@ def test_a_report_of_a_fit(capsys, tmp_path, monkeypatch):
     assert (ended.status, ended.out) == (0, "")
     assert ended.err.startswith("1 run, 4.")
     assert ended.err.endswith(f"written to {tmp_path / 'run' / 'report.html'}\n")
-    told = data_of(tmp_path / "run" / "report.html")
-    assert told["title"] == "a1a, danl"
-    (one,) = told["runs"]
+    payload = data_of(tmp_path / "run" / "report.html")
+    assert payload["title"] == "a1a, danl"
+    (one,) = payload["runs"]
     assert one["status"] == "converged"
     assert one["masks"]["workers"] == 10
     assert {"Data", "Options of the command", "Settings of the run", "Versions"} <= {
@@ -48,9 +48,9 @@ def test_a_report_of_a_comparison(capsys, tmp_path, monkeypatch):
     monkeypatch.delenv("DANL_DATA_DIR", raising=False)
     assert run(capsys, "compare", "a1a", "--methods", "danl,newton", "--quiet", "--out", tmp_path / "cmp").status == 0
     assert run(capsys, "report", tmp_path / "cmp").err.startswith("2 runs")
-    told = data_of(tmp_path / "cmp" / "report.html")
-    assert [one["name"] for one in told["runs"]] == ["danl", "newton"]
-    assert told["findings"]
+    payload = data_of(tmp_path / "cmp" / "report.html")
+    assert [one["name"] for one in payload["runs"]] == ["danl", "newton"]
+    assert payload["findings"]
 
 
 def test_several_folders_write_here(capsys, tmp_path, folder, monkeypatch):
@@ -149,9 +149,9 @@ def test_on_a_terminal_the_page_stays_until_ctrl_c(monkeypatch):
         shown = read_until(server_side, "until Ctrl-C")
         address = re.search(r"http://127\.0\.0\.1:\d+/", shown)[0]
         with urllib.request.urlopen(f"{address}rows?after=0", timeout=TIMEOUT) as answer:
-            told = json.loads(answer.read())
-        assert told["done"]
-        assert told["run"]["status"] == "converged"
+            payload = json.loads(answer.read())
+        assert payload["done"]
+        assert payload["run"]["status"] == "converged"
         process.send_signal(signal.SIGINT)
         assert process.wait(TIMEOUT) == 0
     finally:

@@ -20,22 +20,22 @@ def decoded(text, kind):
 
 def test_rows_are_what_they_were():
     run = large_run(50, 6, 5)
-    told = row_columns(run, np.arange(50))
-    assert np.array_equal(decoded(told["gap"], "<f8"), run.history.column("gap"))
-    assert np.array_equal(decoded(told["coverage"], "<i4").reshape(50, 5), run.history.column("coverage"))
-    assert np.array_equal(decoded(told["bytes"], "<f8"), run.history.total_bytes())
-    assert decoded(told["kind"], "<u1")[:3].tolist() == [0, 2, 1]
+    reported = row_columns(run, np.arange(50))
+    assert np.array_equal(decoded(reported["gap"], "<f8"), run.history.column("gap"))
+    assert np.array_equal(decoded(reported["coverage"], "<i4").reshape(50, 5), run.history.column("coverage"))
+    assert np.array_equal(decoded(reported["bytes"], "<f8"), run.history.total_bytes())
+    assert decoded(reported["kind"], "<u1")[:3].tolist() == [0, 2, 1]
     assert kind_number("something new") == 7
 
 
 def test_masks_are_what_they_were():
     run = large_run(30, 7, 5)
-    told, said = masks_of(run)
+    reported, said = masks_of(run)
     assert said == ""
-    bits = decoded(told["trained"], "<u1").reshape(30, -1)
+    bits = decoded(reported["trained"], "<u1").reshape(30, -1)
     trained = np.unpackbits(bits, axis=1, count=35).astype(bool).reshape(30, 7, 5)
     assert np.array_equal(trained, run.trace.trained)
-    quads = decoded(told["asked"], "<u1").reshape(30, 2)
+    quads = decoded(reported["asked"], "<u1").reshape(30, 2)
     asked = np.stack([(quads[:, worker // 4] >> 2 * (worker % 4)) & 3 for worker in range(7)], axis=1)
     assert np.array_equal(asked, run.trace.asked)
 
@@ -46,8 +46,8 @@ def test_four_in_a_byte():
 
 def test_masks_that_do_not_fit_are_thinned_and_keep_their_staleness():
     run = large_run(40, 8, 4)
-    told, said = masks_of(run, budget=200)  # 66 bytes an exchange with its staleness: 3 of them
-    frames = decoded(told["exchange"], "<i4")
+    reported, said = masks_of(run, budget=200)  # 66 bytes an exchange with its staleness: 3 of them
+    frames = decoded(reported["exchange"], "<i4")
     assert len(frames) == 3
     assert (frames[0], frames[-1]) == (0, 39)
     assert said == "The map of workers and regions has 3 of 40 exchanges, evenly spaced."
@@ -56,13 +56,13 @@ def test_masks_that_do_not_fit_are_thinned_and_keep_their_staleness():
         if kind != "loss":
             stale = np.where(run.trace.trained_in(number), 0, stale + 1)
         expected.append(stale)
-    kept = decoded(told["staleness"], "<u2").reshape(3, 8, 4)
+    kept = decoded(reported["staleness"], "<u2").reshape(3, 8, 4)
     assert np.array_equal(kept, [expected[number] for number in frames])
 
 
 def test_masks_that_can_never_fit_are_left_out_with_a_word():
-    told, said = masks_of(large_run(40, 8, 4), budget=50)
-    assert told is None
+    reported, said = masks_of(large_run(40, 8, 4), budget=50)
+    assert reported is None
     assert said.startswith("Who trained what is left out: 32 pairs")
 
 
@@ -72,9 +72,9 @@ def test_long_runs_keep_the_ends_and_what_is_marked():
     chosen = chosen_rows(run)
     assert len(chosen) <= MOST_POINTS
     assert {0, 7001, 9003, 11_007, 19_999} <= set(chosen.tolist())
-    told = run_payload(run)
-    assert told["notes"][0].startswith(f"Curves have {len(chosen):,} of 20,000 exchanges")
-    assert decoded(told["rows"]["bytes"], "<f8")[-1] == run.history.total_bytes()[-1]  # sums run over all
+    reported = run_payload(run)
+    assert reported["notes"][0].startswith(f"Curves have {len(chosen):,} of 20,000 exchanges")
+    assert decoded(reported["rows"]["bytes"], "<f8")[-1] == run.history.total_bytes()[-1]  # sums run over all
 
 
 def test_spaced_has_the_first_and_the_last():
@@ -83,8 +83,8 @@ def test_spaced_has_the_first_and_the_last():
 
 
 def test_a_run_without_rows_has_a_payload():
-    told = payload_of([run_of([])])
-    assert told["runs"][0]["summary"]["gap"] is None
+    reported = payload_of([run_of([])])
+    assert reported["runs"][0]["summary"]["gap"] is None
     assert len(History()) == 0
 
 
@@ -104,17 +104,17 @@ def test_a_trace_that_begins_later_is_said():
     for number in range(5, 12):
         up, down = whole.trace.bytes_up[number], whole.trace.bytes_down[number]
         late.note(number, whole.trace.asked_in(number), whole.trace.trained_in(number), up, down)
-    told = run_payload(RecordedRun("resumed", whole.history, late, whole.config))
-    assert told["notes"] == ["Who trained what is known from exchange 5 on; waits are counted from there."]
-    assert decoded(told["masks"]["exchange"], "<i4").tolist() == list(range(5, 12))
+    reported = run_payload(RecordedRun("resumed", whole.history, late, whole.config))
+    assert reported["notes"] == ["Who trained what is known from exchange 5 on; waits are counted from there."]
+    assert decoded(reported["masks"]["exchange"], "<i4").tolist() == list(range(5, 12))
 
 
 def test_workers_have_their_sums():
     run = large_run(60, 6, 3)
-    told = run_payload(run)["workers"]
-    assert sum(told["up"]) == run.history.column("bytes_up").sum()
-    assert sum(told["silent"]) == run.history.column("failed").sum()
+    reported = run_payload(run)["workers"]
+    assert sum(reported["up"]) == run.history.column("bytes_up").sum()
+    assert sum(reported["silent"]) == run.history.column("failed").sum()
     taken = run.trace.simulated_seconds
     as_slow = np.nan_to_num(taken) >= 0.99 * np.nanmax(taken, axis=1, keepdims=True)
-    assert told["slowest"] == as_slow.sum(axis=0).tolist()
-    assert np.argmax(told["slowest"]) in (2, 5)
+    assert reported["slowest"] == as_slow.sum(axis=0).tolist()
+    assert np.argmax(reported["slowest"]) in (2, 5)

@@ -128,8 +128,8 @@ def test_the_longest_wait_of_a_pair_is_the_histories_gamma():
     masks[2:6, 1, 0] = False  # rounds 2, 3, 5; exchange 4 is a loss and no round
     masks[4] = False
     kinds = ["loss" if i == 4 else "gradient" for i in range(8)]
-    told = {"max_staleness": 3}
-    rows = [row(i, kinds[i], coverage=tuple(masks[i].sum(axis=0).tolist()), **told) for i in range(8)]
+    options = {"max_staleness": 3}
+    rows = [row(i, kinds[i], coverage=tuple(masks[i].sum(axis=0).tolist()), **options) for i in range(8)]
     assert said(longest_wait, run_of(rows, trace=trace_of(masks))) == [
         "Worker 1 sent nothing on region 0 for 3 rounds, from exchange 2 to 5: the longest wait of a worker and a "
         "region (gamma = 3)."

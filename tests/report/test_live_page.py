@@ -59,10 +59,10 @@ def test_the_page_and_its_headers(running):
     answer, data = ask(server, "/")
     assert answer.status == 200
     assert data.startswith(b"<!doctype html>")
-    told = answer.headers["Content-Security-Policy"]
-    assert told.startswith("default-src 'none'; script-src 'sha256-")
-    assert "connect-src 'self'" in told
-    assert told.endswith("frame-ancestors 'none'")
+    reported = answer.headers["Content-Security-Policy"]
+    assert reported.startswith("default-src 'none'; script-src 'sha256-")
+    assert "connect-src 'self'" in reported
+    assert reported.endswith("frame-ancestors 'none'")
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["Cache-Control"] == "no-store"
     assert "Access-Control-Allow-Origin" not in answer.headers
@@ -216,8 +216,8 @@ def test_an_answer_is_what_all_the_rows_at_once_would_say(running):
     said.append(page.rows_after(9)["run"])
     columns = ["bytes", "seconds", "coverage", "gap", "kind"]
     for name, kind in zip(columns, ("<f8", "<f8", "<i4", "<f8", "<u1"), strict=True):
-        told = np.concatenate([decoded(one["rows"][name], kind) for one in said])
-        assert told == pytest.approx(decoded(row_columns(whole, np.arange(12))[name], kind))
+        reported = np.concatenate([decoded(one["rows"][name], kind) for one in said])
+        assert reported == pytest.approx(decoded(row_columns(whole, np.arange(12))[name], kind))
     apart = {"seconds", "simulated", "method"}
     summary = {name: value for name, value in summary_of(whole).items() if name not in apart}
     assert summary.items() <= said[-1]["summary"].items()
@@ -270,9 +270,9 @@ def test_a_run_that_was_taken_up_again_begins_where_it_went_on():
         trace.note(number, whole.trace.asked_in(number), whole.trace.trained_in(number), *arrays)
     for number in range(12):  # rows of all of it, who did what of the last four
         page(whole.history[number])
-    told = page.rows_after(0)["run"]
-    assert (told["since"], numbers(told["masks"]["exchange"])) == (8, [8, 9, 10, 11])
-    assert told["workers"]["up"] == whole.trace.bytes_up[8:].sum(axis=0).tolist()
+    reported = page.rows_after(0)["run"]
+    assert (reported["since"], numbers(reported["masks"]["exchange"])) == (8, [8, 9, 10, 11])
+    assert reported["workers"]["up"] == whole.trace.bytes_up[8:].sum(axis=0).tolist()
 
 
 @pytest.mark.parametrize(

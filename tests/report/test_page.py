@@ -61,9 +61,9 @@ def test_hostile_names_are_data_and_nothing_else():
     assert [attributes for attributes, _ in scripts] == [{"type": "application/json", "id": "data"}, {}, {}]
     assert not parts.of("img")
     assert not parts.of("b")
-    told = json.loads(scripts[0][1])
-    assert told["runs"][0]["name"] == HOSTILE
-    assert HOSTILE in [found["text"] for found in told["runs"][0]["findings"]]
+    reported = json.loads(scripts[0][1])
+    assert reported["runs"][0]["name"] == HOSTILE
+    assert HOSTILE in [found["text"] for found in reported["runs"][0]["findings"]]
     assert HOSTILE in parts.of("title")[0][1]
 
 
@@ -88,15 +88,15 @@ def test_the_script_makes_no_markup_of_text():
 
 def test_the_policy_names_the_scripts_by_their_digests_and_lets_nothing_load():
     parts = parsed(page_of(payload_of([run_of([row(0)])])))
-    (told,) = [a["content"] for a, _ in parts.of("meta") if a.get("http-equiv") == "Content-Security-Policy"]
-    assert told == policy(live=False)
+    (reported,) = [a["content"] for a, _ in parts.of("meta") if a.get("http-equiv") == "Content-Security-Policy"]
+    assert reported == policy(live=False)
     for _, text in parts.of("script")[1:]:
-        assert f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" in told
-    assert told.startswith("default-src 'none'; script-src 'sha256-")
-    assert "connect-src 'none'" in told
+        assert f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" in reported
+    assert reported.startswith("default-src 'none'; script-src 'sha256-")
+    assert "connect-src 'none'" in reported
     assert "connect-src 'self'" in policy(live=True)
-    assert "unsafe-eval" not in told
-    assert not re.search(r"script-src[^;]*unsafe", told)
+    assert "unsafe-eval" not in reported
+    assert not re.search(r"script-src[^;]*unsafe", reported)
 
 
 def test_nothing_in_the_page_refers_elsewhere():

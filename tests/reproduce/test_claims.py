@@ -127,33 +127,33 @@ def test_a_rise_that_does_not_come_back_is_told():
 def test_the_larger_effect_is_told_for_both_ways_of_drawing_masks():
     longest = [each for each in FIG_2 if each.endswith("longest")]
     gamma = masks(*(each for each in FIG_2 if "gamma=2" in each and each not in longest), rate=0.5)
-    told = verdict("psi-matters-more-than-gamma", gamma)
-    assert told.word == "holds for some readings"
-    assert told.readings == (f"danl-masked: longest waits at {PAPER} and {MILD}",)
-    assert "danl, waits spread: psi* 0, gamma 4; danl-masked, longest waits: psi* 4, gamma 0." in told.why
+    judged = verdict("psi-matters-more-than-gamma", gamma)
+    assert judged.word == "holds for some readings"
+    assert judged.readings == (f"danl-masked: longest waits at {PAPER} and {MILD}",)
+    assert "danl, waits spread: psi* 0, gamma 4; danl-masked, longest waits: psi* 4, gamma 0." in judged.why
 
 
 def test_bound_kept_and_broken_are_told_apart_by_whether_the_conditions_are_met():
-    told = verdict("factor-one-half", where(from_start, met=False, first_violation=2))
-    assert told.word == "holds"
-    assert (told.values["met_kept"], told.values["met_broken"]) == (16, 0)
-    assert (told.values["not_met_kept"], told.values["not_met_broken"]) == (0, 32)
+    judged = verdict("factor-one-half", where(from_start, met=False, first_violation=2))
+    assert judged.word == "holds"
+    assert (judged.values["met_kept"], judged.values["met_broken"]) == (16, 0)
+    assert (judged.values["not_met_kept"], judged.values["not_met_broken"]) == (0, 32)
 
 
 def test_a_start_closer_to_the_optimum_than_that_is_known_says_nothing_about_the_bound():
     near = where(lambda run: run.start == NEAR, distance=1e-14, first_violation=1)
-    told = verdict("factor-one-half", near, where(from_start, met=False))
-    assert told.word == "does not hold"
-    assert told.values["met_too_close"] == 16
+    judged = verdict("factor-one-half", near, where(from_start, met=False))
+    assert judged.word == "does not hold"
+    assert judged.values["met_too_close"] == 16
     assert verdict("factor-one-half", near).word == "holds"
 
 
 def test_first_order_runs_that_get_there_with_fewer_bytes_beat_a_reading():
     fast = where(lambda run: run.method.startswith("gd:") and run.penalty == MILD, rate=0.5)
-    told = verdict("fewer-bytes-than-first-order", fast)
-    assert told.word == "holds"  # still so at the other penalty
-    assert all(MILD not in each for each in told.readings)
-    assert "It beats every reading on a1a at alpha=0.001 to 1e-04 (gd:" in told.why
+    judged = verdict("fewer-bytes-than-first-order", fast)
+    assert judged.word == "holds"  # still so at the other penalty
+    assert all(MILD not in each for each in judged.readings)
+    assert "It beats every reading on a1a at alpha=0.001 to 1e-04 (gd:" in judged.why
     # one that diverged after a few bytes is no competitor
     away = where(lambda run: run.method.startswith("fedavg"), bytes=1, **AWAY)
     assert verdict("fewer-bytes-than-first-order", away).word == "holds"
@@ -172,11 +172,11 @@ def test_three_quarters_of_the_data_sets_at_one_penalty_are_enough():
     plan = Plan(n_seeds=1, penalties=(PAPER, MILD))
     at = [("a1a", PAPER), ("a1a", MILD), ("a2a", MILD)]
     one = where(lambda run: (run.data, run.penalty) in at and run.policy == PSI_3, rate=0.1)
-    told = verdict("larger-psi-is-faster", one, plan=plan)
+    judged = verdict("larger-psi-is-faster", one, plan=plan)
     assert SHARE == 0.75
-    assert told.word == "holds"
-    assert told.readings == tuple(f"{reading}: at {PAPER}" for reading in READINGS)
-    assert "At the paper's own penalty: in 3 of 3 cases." in told.why
+    assert judged.word == "holds"
+    assert judged.readings == tuple(f"{reading}: at {PAPER}" for reading in READINGS)
+    assert "At the paper's own penalty: in 3 of 3 cases." in judged.why
 
 
 def test_medians_over_seeds_decide():

@@ -19,9 +19,9 @@ def rows(store, run):
 def test_missing_runs_are_done_once_and_alike(tmp_path):
     store = Store(tmp_path)
     assert missing_runs(store, [*RUNS, *RUNS]) == RUNS
-    told = []
-    assert complete(store, RUNS, processes=2, progress=told.append)
-    assert told[-1] == 3 * 3  # rounds
+    reported = []
+    assert complete(store, RUNS, processes=2, progress=reported.append)
+    assert reported[-1] == 3 * 3  # rounds
     assert missing_runs(store, RUNS) == []
     before = {run: rows(store, run) for run in RUNS}
     untouched = store.path(RUNS[0]).stat().st_mtime_ns
@@ -29,7 +29,7 @@ def test_missing_runs_are_done_once_and_alike(tmp_path):
     store.path(RUNS[2]).with_suffix(".csv").unlink()
     again = missing_runs(store, RUNS)
     assert again == RUNS[1:]
-    assert complete(store, again, processes=1, progress=told.append)
+    assert complete(store, again, processes=1, progress=reported.append)
     assert {run: rows(store, run) for run in RUNS} == before
     assert "seconds" in store.path(RUNS[0]).with_suffix(".csv").read_text().splitlines()[0].split(",")[16]
     assert store.path(RUNS[0]).stat().st_mtime_ns == untouched

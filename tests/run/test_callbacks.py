@@ -16,10 +16,10 @@ class Noted(Callback):
     """Notes what it is told."""
 
     def __init__(self, stop_at=None, fail_in=None):
-        self.told, self.stop_at, self.fail_in = [], stop_at, fail_in
+        self.reported, self.stop_at, self.fail_in = [], stop_at, fail_in
 
     def _note(self, what):
-        self.told.append(what)
+        self.reported.append(what)
         if what == self.fail_in:
             raise RuntimeError(f"in {what}")
 
@@ -138,7 +138,7 @@ def test_a_stopped_run_is_taken_up_where_it_ended(tmp_path):
 def test_the_start_is_not_shown():
     noted = Noted()
     danl.solve(random_problem(), **RUN, w0="fedavg:rounds=3", callback=noted)
-    assert noted.told == ["begin", *range(21), "end"]
+    assert noted.reported == ["begin", *range(21), "end"]
 
 
 # Several of them, and what they are told.
@@ -149,7 +149,7 @@ def test_several_are_all_called_also_when_one_has_said_stop():
     result = danl.solve(random_problem(), **RUN, callback=[*noted, rows.append])
     assert (result.status, len(rows)) == ("stopped", 3)
     for each in noted:
-        assert each.told == ["begin", 0, 1, 2, "end"]
+        assert each.reported == ["begin", 0, 1, 2, "end"]
         assert each.result is result
         assert each.settings == result.settings | {"w0": each.settings["w0"]}
         assert each.settings["method"] == "gd"
@@ -186,14 +186,14 @@ def test_an_empty_list_is_none():
 # Errors.
 
 
-@pytest.mark.parametrize(("where", "told"), [("begin", ["begin", "end"]), (3, ["begin", 0, 1, 2, 3, "end"])])
-def test_an_error_of_a_callback_is_the_runs(where, told):
+@pytest.mark.parametrize(("where", "reported"), [("begin", ["begin", "end"]), (3, ["begin", 0, 1, 2, 3, "end"])])
+def test_an_error_of_a_callback_is_the_runs(where, reported):
     engine, broken, other = Watched(), Noted(fail_in=where), Noted()
     with pytest.raises(RuntimeError, match=f"in {where}"):
         danl.solve(random_problem(), **RUN, engine=engine, callback=[other, broken])
     assert engine.closed == 1
-    assert broken.told == told
-    assert other.told[-1] == "end"
+    assert broken.reported == reported
+    assert other.reported[-1] == "end"
     assert other.result is broken.result is None
 
 
@@ -201,7 +201,7 @@ def test_an_error_at_the_end_is_raised_after_all_have_ended():
     first, second = Noted(fail_in="end"), Noted()
     with pytest.raises(RuntimeError, match="in end"):
         danl.solve(random_problem(), **RUN, callback=[first, second])
-    assert second.told[-1] == "end"
+    assert second.reported[-1] == "end"
 
 
 def test_the_runs_own_error_is_the_one_seen(monkeypatch):
@@ -209,7 +209,7 @@ def test_the_runs_own_error_is_the_one_seen(monkeypatch):
     noted = Noted(fail_in="end")
     with pytest.raises(ZeroDivisionError):
         danl.solve(random_problem(), **RUN, callback=noted)
-    assert (noted.told, noted.result) == (["begin", "end"], None)
+    assert (noted.reported, noted.result) == (["begin", "end"], None)
 
 
 def test_ctrl_c_is_an_ending_like_another():
@@ -262,8 +262,8 @@ def test_a_run_that_goes_on_hands_its_rows_over_before_the_first_exchange(tmp_pa
     danl.solve(random_problem(), method="gd", max_rounds=3, tol=0.0, checkpoint=tmp_path, callback=Resumed())
     one, other = Resumed(), Resumed()
     result = danl.solve(random_problem(), method="gd", max_rounds=5, tol=0.0, resume=tmp_path, callback=[one, other])
-    assert one.told == other.told == ["begin", ("resumed", [0, 1, 2, 3]), 4, 5, "end"]
+    assert one.reported == other.reported == ["begin", ("resumed", [0, 1, 2, 3]), 4, 5, "end"]
     assert len(result.history) == 6
     fresh = Resumed()
     danl.solve(random_problem(), method="gd", max_rounds=1, tol=0.0, callback=fresh)
-    assert fresh.told == ["begin", 0, 1, "end"]
+    assert fresh.reported == ["begin", 0, 1, "end"]

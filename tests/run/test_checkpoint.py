@@ -472,9 +472,9 @@ def test_a_run_that_had_converged_asks_nobody_anything(method, tmp_path):
     whole = danl.solve(problem, checkpoint=Checkpoints(tmp_path, every=1000), **arguments)
     assert whole.status == "converged"  # which the two others do not
     ASKED.clear()
-    told = []
-    again = danl.solve(problem, resume=tmp_path, engine=Counting(), callback=told.append, **arguments)
-    assert (ASKED, told) == ([], [])
+    reported = []
+    again = danl.solve(problem, resume=tmp_path, engine=Counting(), callback=reported.append, **arguments)
+    assert (ASKED, reported) == ([], [])
     assert (again.status, again.w.tobytes()) == ("converged", whole.w.tobytes())
     assert rows(again) == rows(whole)
     assert (again.notes, again.failures, again.dropped) == (whole.notes, whole.failures, whole.dropped)
@@ -568,8 +568,8 @@ danl.solve(random_problem(), checkpoint=folder, callback=die, **{settings!r})
 
 def killed(folder, exchange, moment=None, log_share=None):
     root = str(Path(__file__).resolve().parents[2])
-    told = {"exchange": exchange, "moment": moment, "log_share": log_share}
-    code = KILLED.format(root=root, folder=str(folder), settings=SETTINGS, **told)
+    reported = {"exchange": exchange, "moment": moment, "log_share": log_share}
+    code = KILLED.format(root=root, folder=str(folder), settings=SETTINGS, **reported)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
 

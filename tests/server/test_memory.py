@@ -193,9 +193,9 @@ def test_two_memories_made_of_one_do_not_share_rows(touching_few):
     branches = [refreshed(memory, 4), refreshed(memory, 5), refreshed(memory, 6)]
     np.testing.assert_array_equal(memory.fragments, kept)
     for t in (7, 8, 9):
-        told = [branch.fragments.copy() for branch in branches]
+        copies = [branch.fragments.copy() for branch in branches]
         newer = [refreshed(branch, t) for branch in branches]
-        for branch, before in zip(branches, told, strict=True):
+        for branch, before in zip(branches, copies, strict=True):
             np.testing.assert_array_equal(branch.fragments, before)
         branches = newer
 
@@ -204,7 +204,7 @@ def test_what_the_engine_told_is_not_written_to(touching_few):
     rng = np.random.default_rng(0)
     regions, w, everyone = Regions.make(2, 4), np.zeros(4), np.arange(8)
     first = rng.normal(size=(8, 4))
-    kept, told = [first], [first.copy()]
+    kept, copies = [first], [first.copy()]
     memory = Memory.fresh(first, w, 2)
     for t in range(1, 12):
         replies = few_come_back(rng, t, 8, 4, regions)
@@ -212,7 +212,7 @@ def test_what_the_engine_told_is_not_written_to(touching_few):
             numbers = rng.normal(size=(8, 4))
             replies = replies_of(everyone, numbers, np.ones((8, 2), bool))
         kept.append(replies.gradients)
-        told.append(replies.gradients.copy())
+        copies.append(replies.gradients.copy())
         memory = memory.refreshed(replies, w, t, regions)
-    for array, before in zip(kept, told, strict=True):
+    for array, before in zip(kept, copies, strict=True):
         np.testing.assert_array_equal(array, before)

@@ -1,6 +1,6 @@
 """Data sets: features and targets as every other part of the library expects them.
 
-`load_dataset` takes the name of a registered set or the path of a file and is the border that files cross:
+`load_dataset` takes the name of a registered set or the path of a file and is where files are checked:
 behind it X is finite float64, the two classes of a binary target are 0 and 1, and the labels they stood for
 are kept.
 """
