@@ -71,7 +71,7 @@ def measure(problem: danl.Problem, computes: bool, rounds: int) -> dict[str, dic
     engine.open(problem, regions=regions, policy=None, seed=0)
     rules = ReplyRules(regions, problem.penalties, problem.layout.penalised, overflows=False)
     actor = ray.remote(Bare).options(num_cpus=0)
-    bare = [actor.remote(d, local if computes else None) for local in problem.locals]
+    bare = [actor.remote(d, local if computes else None) for local in problem.local_objectives]
     w = np.zeros(d)
     number = 0
 

@@ -38,7 +38,7 @@ def setting():
     """Replies of an honest worker, the tasks they answer, and the rules they are held against."""
     problem = Problem(random_shards(), alpha=0.1)
     regions = Regions.make(Q, D)
-    worker = Worker(0, problem.locals[0], regions, None, 0)
+    worker = Worker(0, problem.local_objectives[0], regions, None, 0)
     w = np.linspace(-1, 1, D)
     tasks = [HessianTask(5, w), GradientTask(5, w, np.array([True, False, True])), LossTask(5, w)]
     tasks += [CurvatureTask(5, w, kind, rank=2, sketch=7) for kind in ("block", "lowrank", "diag")]

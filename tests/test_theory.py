@@ -67,7 +67,7 @@ def test_lipschitz_constants_bound_what_they_should(loss):
     cert, result, _ = certificate(problem, method="danl-masked", max_rounds=5, tol=0.0)
     k, rng = cert.constants, np.random.default_rng(0)
     radius = result.history.column("model_norm").max()
-    for local in problem.locals:
+    for local in problem.local_objectives:
         for _ in range(20):
             u, v = (rng.normal(size=7) for _ in range(2))
             gap = np.linalg.norm(u - v)
@@ -96,9 +96,9 @@ def test_sampling_constants_are_the_measured_deviations():
         return local.sample(rows).hessian(w)
 
     points = (np.zeros(7), reference.w)
-    measured = max(deviation(local, w, 6, gradient) for local in problem.locals for w in points)
+    measured = max(deviation(local, w, 6, gradient) for local in problem.local_objectives for w in points)
     assert cert.constants.Lambda == pytest.approx(measured, rel=0.03)
-    measured = max(deviation(local, points[0], 8, hessian) for local in problem.locals)
+    measured = max(deviation(local, points[0], 8, hessian) for local in problem.local_objectives)
     assert cert.constants.kappa == pytest.approx(measured, rel=0.03)
 
 

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from danl.errors import InputError, bad_argument
-from danl.objective.local import LocalObjective
+from danl.objective.local_objective import LocalObjective
 from danl.objective.problem import Problem
 from danl.protocol.messages import Array
 from danl.run.result import Reference, Result
@@ -205,18 +205,18 @@ def certify(problem: Problem, result: Result, *, reference: Reference | None = N
 
 
 def _constants(problem: Problem, result: Result, reference: Reference) -> Constants:
-    locals_, last = problem.locals, result.history[-1]
+    objectives, last = problem.local_objectives, result.history[-1]
     options = result.settings.get("method_options", {})
     w0 = result.w0
     radius = max(float(np.linalg.norm(w0)), *(row.model_norm for row in result.history))
     batch, hessian_batch = options.get("batch_size"), options.get("hessian_batch")
     return Constants(
         mu=problem.strong_convexity,
-        iota_g=max(local.smoothness() for local in locals_),
-        iota_h=max(_hessian_lipschitz(local) for local in locals_),
-        L=max(_gradient_bound(local, radius) for local in locals_),
-        Lambda=max(_gradient_deviation(local, w, batch) for local in locals_ for w in (w0, reference.w)),
-        kappa=max(_hessian_deviation(local, w0, hessian_batch) for local in locals_),
+        iota_g=max(local.smoothness() for local in objectives),
+        iota_h=max(_hessian_lipschitz(local) for local in objectives),
+        L=max(_gradient_bound(local, radius) for local in objectives),
+        Lambda=max(_gradient_deviation(local, w, batch) for local in objectives for w in (w0, reference.w)),
+        kappa=max(_hessian_deviation(local, w0, hessian_batch) for local in objectives),
         delta=math.sqrt(last.pruning_error),
         psi=last.min_coverage,
         gamma=last.max_staleness,

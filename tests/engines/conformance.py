@@ -68,7 +68,7 @@ def answers_the_task_it_was_given(make):
         assert replies.workers.tolist() == [0, 3]
         assert (replies.failures, replies.gradients, replies.dropped) == ({}, None, 0)
         for worker, loss in zip(replies.workers, replies.losses, strict=True):
-            assert abs(loss - problem.locals[worker].value(w)) < 1e-14
+            assert abs(loss - problem.local_objectives[worker].value(w)) < 1e-14
         assert engine.exchange(Exchange("loss", LossTask(8, w), np.zeros(0, dtype=int))).workers.tolist() == []
     finally:
         engine.close()

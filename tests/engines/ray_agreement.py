@@ -72,7 +72,7 @@ def test_the_loss(problem, engine):
     opened(problem, engine)
     task = LossTask(0, np.zeros(problem.n_features))
     replies = engine.exchange(Exchange("loss", task, np.arange(6)))
-    assert replies.losses.tolist() == [local.value(task.w) for local in problem.locals]
+    assert replies.losses.tolist() == [local.value(task.w) for local in problem.local_objectives]
 
 
 def test_a_large_model_is_put_once():
@@ -92,7 +92,7 @@ def test_the_driver_holds_no_workers_hessian(problem, engine):
     assert replies.curvatures == {}
     some = {2: 0.25, 5: 0.75}
     total = replies.add_up(some)
-    expected = sum(share * problem.locals[who].hessian(task.w) for who, share in some.items())
+    expected = sum(share * problem.local_objectives[who].hessian(task.w) for who, share in some.items())
     np.testing.assert_allclose(total.packed, expected[np.triu_indices(problem.n_features)], rtol=1e-13, atol=1e-16)
     assert (total.faults, total.lost) == ({}, {})
     everyone = dict.fromkeys(range(6), 0.2)

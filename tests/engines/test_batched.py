@@ -9,7 +9,7 @@ from scipy import sparse
 import danl
 from danl.engines import Local
 from danl.objective import kernels
-from danl.objective.batched import Segments
+from danl.objective.batch import Segments
 from danl.objective.kernels import Sandwich, blocked, scipy_sandwich
 from danl.objective.regions import Regions
 from danl.protocol.messages import Exchange, GradientTask, HessianTask, LossTask, unpack
@@ -146,7 +146,7 @@ def test_many_workers_of_dense_and_of_sparse_rows():
         made = problem("logistic", dense=dense, sizes=(2,) * 300)
         w = np.random.default_rng(2).normal(size=7)
         losses, gradients = made.batch.losses_and_gradients(w)
-        for worker, local in enumerate(made.locals):
+        for worker, local in enumerate(made.local_objectives):
             value, gradient = local.value_and_gradient(w)
             close(losses[worker], value)
             close(gradients[worker], gradient)
@@ -158,11 +158,11 @@ def test_sparse_and_dense_shards_are_one_batch():
     assert sparse.issparse(mixed.batch.X)
     w = np.random.default_rng(1).normal(size=7)
     losses, gradients = mixed.batch.losses_and_gradients(w)
-    for own, loss, gradient in zip(mixed.locals, losses, gradients, strict=True):
+    for own, loss, gradient in zip(mixed.local_objectives, losses, gradients, strict=True):
         expected = own.value_and_gradient(w)
         close(loss, expected[0])
         close(gradient, expected[1])
-    close(mixed.hessian(w), 0.5 * sum(own.hessian(w) for own in mixed.locals))
+    close(mixed.hessian(w), 0.5 * sum(own.hessian(w) for own in mixed.local_objectives))
     one, other = (danl.solve(mixed, engine=Local(batched=each)) for each in (True, False))
     assert one.status == other.status == "converged"
     close(one.w, other.w)
@@ -205,7 +205,7 @@ def test_regions_of_the_replies_are_those_of_the_engine():
     exchange = Exchange("gradient", GradientTask(0, np.ones(7)), np.arange(5), masks)
     gradients = opened(made, batched=True).exchange(exchange).gradients
     kept = Regions.make(3, 7).coordinates(masks[0])
-    close(gradients[2, kept], made.locals[2].value_and_gradient(np.ones(7))[1][kept])
+    close(gradients[2, kept], made.local_objectives[2].value_and_gradient(np.ones(7))[1][kept])
 
 
 @pytest.fixture(params=[None, 1.0, -0.5], ids=["values", "ones", "one value"])
@@ -219,8 +219,8 @@ def value(request):
 @pytest.mark.parametrize("terms", [{}, {"weighted": True}, {"intercept": True}, {"dense": True}], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, value, monkeypatch):
-    monkeypatch.setattr("danl.objective.batched.SMALL_WORKER", small)
-    monkeypatch.setattr("danl.objective.batched.BLOCK_ENTRIES", entries)  # with 40, large workers lie in several blocks
+    monkeypatch.setattr("danl.objective.batch.SMALL_WORKER", small)
+    monkeypatch.setattr("danl.objective.batch.BLOCK_ENTRIES", entries)  # with 40, large workers lie in several blocks
     monkeypatch.setattr("danl.objective.kernels.CHUNK_ENTRIES", 9)
     made = problem(loss, value=value, **terms)
     batch = made.batch
@@ -229,7 +229,7 @@ def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, va
     masks = np.random.default_rng(2).random((5, len(w))) < 0.6
     losses, gradients = batch.losses_and_gradients(w)
     pruned = batch.losses_and_gradients(w, masks)
-    for own, loss_, gradient in zip(made.locals, losses, gradients, strict=True):
+    for own, loss_, gradient in zip(made.local_objectives, losses, gradients, strict=True):
         expected = own.value_and_gradient(w)
         np.testing.assert_allclose(loss_, expected[0], rtol=1e-12)
         np.testing.assert_allclose(gradient, expected[1], rtol=1e-12, atol=1e-13)
@@ -244,7 +244,7 @@ def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, va
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_runs_are_the_same_where_only_some_are_gone_through(policy, value, monkeypatch):
-    monkeypatch.setattr("danl.objective.batched.SMALL_WORKER", 0)
+    monkeypatch.setattr("danl.objective.batch.SMALL_WORKER", 0)
     monkeypatch.setattr("danl.objective.kernels.CHUNK_ENTRIES", 9)
     made = problem("logistic", value=value)
     arguments = {"method": "danl-masked", "policy": policy, "regions": 3, "max_rounds": 12}
@@ -256,7 +256,7 @@ def test_runs_are_the_same_where_only_some_are_gone_through(policy, value, monke
 
 
 def test_rows_of_workers_that_are_not_asked_are_not_gone_through(monkeypatch):
-    monkeypatch.setattr("danl.objective.batched.SMALL_WORKER", 0)
+    monkeypatch.setattr("danl.objective.batch.SMALL_WORKER", 0)
     made, seen = problem("logistic"), []
     inner = kernels.csr_matvec
     monkeypatch.setattr(kernels, "csr_matvec", lambda rows, *rest: seen.append(rows) or inner(rows, *rest))
@@ -267,7 +267,7 @@ def test_rows_of_workers_that_are_not_asked_are_not_gone_through(monkeypatch):
 @pytest.mark.parametrize("terms", [{}, {"weighted": True}, {"intercept": True}, {"dense": True}], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_few_of_many_are_a_batch_of_their_own(loss, terms, value, monkeypatch):
-    monkeypatch.setattr("danl.objective.batched.MANY_NUMBERS", 0)
+    monkeypatch.setattr("danl.objective.batch.MANY_NUMBERS", 0)
     made = problem(loss, sizes=(2, 1, 9, 4) * 10, value=value, **terms)
     w = np.random.default_rng(1).standard_normal(made.batch.layout.n_coefficients)
     workers = np.array([2, 3, 11, 39])
@@ -276,14 +276,14 @@ def test_a_few_of_many_are_a_batch_of_their_own(loss, terms, value, monkeypatch)
     losses, gradients = part.losses_and_gradients(w)
     pruned = part.losses_and_gradients(w, masks)
     for row, worker in enumerate(workers):
-        expected = made.locals[worker].value_and_gradient(w)
+        expected = made.local_objectives[worker].value_and_gradient(w)
         close(losses[row], expected[0])
         close(gradients[row], expected[1])
-        expected = made.locals[worker].value_and_gradient(w * masks[row])
+        expected = made.local_objectives[worker].value_and_gradient(w * masks[row])
         close(pruned[0][row], expected[0])
         close(pruned[1][row], expected[1])
     assert made.batch.part(np.arange(11)) is None  # more than one in four
-    monkeypatch.setattr("danl.objective.batched.MANY_NUMBERS", 10**6)
+    monkeypatch.setattr("danl.objective.batch.MANY_NUMBERS", 10**6)
     assert made.batch.part(workers) is None
 
 
@@ -307,7 +307,7 @@ def test_runs_where_a_few_of_many_come_back(method, policy, many, monkeypatch):
     monkeypatch.setattr(
         Memory, "_with_rows", lambda self, who, *rest: touched.append(len(who)) or inner(self, who, *rest)
     )
-    monkeypatch.setattr("danl.objective.batched.MANY_NUMBERS", many)
+    monkeypatch.setattr("danl.objective.batch.MANY_NUMBERS", many)
     few = danl.solve(made, engine=Local(), **arguments)
     if many:  # a memory as small as this is written anew
         assert touched == []
@@ -331,4 +331,4 @@ def test_pruned_models_beside_whole_ones_are_left_to_the_workers():
     exchange = Exchange("x", task, np.arange(5), masks, LossTask(3, w))
     together, alone = (opened(made, batched=batched).exchange(exchange) for batched in (True, False))
     same_replies(together, alone, made.layout.regions(3))
-    close(together.losses[4], made.locals[4].value_and_gradient(w)[0])
+    close(together.losses[4], made.local_objectives[4].value_and_gradient(w)[0])

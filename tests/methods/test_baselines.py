@@ -69,7 +69,7 @@ def test_one_local_step_of_fedavg_is_gradient_descent():
 def test_the_step_of_gd_is_one_over_the_smoothness_the_workers_told():
     problem = random_problem()
     models = iterates(problem, "gd", w0=W0, max_rounds=1)
-    smoothness = problem.weights @ [local.smoothness() for local in problem.locals]
+    smoothness = problem.weights @ [local.smoothness() for local in problem.local_objectives]
     np.testing.assert_array_equal(models[1], W0)
     np.testing.assert_allclose(models[2], W0 - problem.value_and_gradient(W0)[1] / smoothness, rtol=1e-13)
 

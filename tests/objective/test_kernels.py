@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from danl.objective import kernels
-from danl.objective.batched import RowChunks
+from danl.objective.batch import RowChunks
 
 
 @pytest.fixture(params=["directly", "by scipy"])

@@ -134,6 +134,6 @@ def test_a_problem_a_local_objective_and_a_result_have_the_same_layout():
     X, y = rng.normal(size=(30, 4)), np.arange(30) % 3.0
     problem = danl.Problem(danl.partition(X, y, workers=2), loss="multinomial:classes=3", alpha=0.1, intercept=True)
     result = danl.solve(problem, max_rounds=1)
-    assert problem.layout == problem.locals[0].layout == result.layout == Layout(4, 3, True)
+    assert problem.layout == problem.local_objectives[0].layout == result.layout == Layout(4, 3, True)
     assert problem.n_coefficients == len(result.w) == 15
     assert problem.n_features == 4

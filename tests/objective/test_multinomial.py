@@ -210,7 +210,7 @@ def test_value_gradient_hessian_and_scores(intercept, weighted, as_sparse, weigh
         bend = (problem.value_and_gradient(w + h * e)[1] - problem.value_and_gradient(w - h * e)[1]) / (2 * h)
         assert gradient[k] == pytest.approx(slope, rel=1e-6, abs=1e-8)
         np.testing.assert_allclose(hessian[k], bend, rtol=1e-6, atol=1e-8)
-    local = problem.locals[0]
+    local = problem.local_objectives[0]
     rows = [local.sample(np.array([row])).value_and_gradient(w)[1] - local.penalties * w for row in range(local.n_rows)]
     outer = sum(np.outer(g, g) for g in rows) / local.n_rows**2  # a sample of one row stands for all of them
     np.testing.assert_allclose(local.scores(w), outer, rtol=1e-10, atol=1e-14)
@@ -237,14 +237,14 @@ def test_an_intercept_is_a_column_of_ones_without_a_penalty(loss, as_sparse):
     np.testing.assert_allclose(*gradients, rtol=1e-11, atol=1e-13)
     expected = explicit.hessian(w) - 0.3 * np.diag(~problem.layout.penalised)
     np.testing.assert_allclose(problem.hessian(w), expected, rtol=1e-11, atol=1e-13)
-    for ours, theirs in zip(problem.locals, explicit.locals, strict=True):
+    for ours, theirs in zip(problem.local_objectives, explicit.local_objectives, strict=True):
         np.testing.assert_allclose(ours.scores(w), theirs.scores(w), rtol=1e-11, atol=1e-14)
         np.testing.assert_allclose(ours.row_norms, theirs.row_norms, rtol=1e-14)
         assert ours.gram_norm == pytest.approx(theirs.gram_norm, rel=1e-9)
 
 
 def test_the_smoothness_constant_bounds_the_hessian():
-    for local in classes_problem(weighted=True).locals:
+    for local in classes_problem(weighted=True).local_objectives:
         for seed in range(5):
             w = np.random.default_rng(seed).normal(size=local.layout.n_coefficients)
             assert np.linalg.eigvalsh(local.hessian(w))[-1] <= local.smoothness()
@@ -253,7 +253,7 @@ def test_the_smoothness_constant_bounds_the_hessian():
 
 @pytest.mark.slow
 def test_a_sampled_gradient_is_unbiased():
-    local = classes_problem(weighted=True).locals[2]
+    local = classes_problem(weighted=True).local_objectives[2]
     w, rng = np.ones(local.layout.n_coefficients), np.random.default_rng(0)
     value, gradient = local.value_and_gradient(w)
     draws = [local.sample(rng.choice(9, size=4, replace=False)).value_and_gradient(w) for _ in range(4000)]
@@ -384,7 +384,7 @@ def test_tasks_and_replies_through_the_wire():
     problem = classes_problem()
     regions = problem.layout.regions("classes")
     w = np.random.default_rng(0).normal(size=problem.n_coefficients)
-    worker = Worker(2, problem.locals[2], regions, None, seed=0)
+    worker = Worker(2, problem.local_objectives[2], regions, None, seed=0)
     limit = most_bytes(problem.n_coefficients, regions.n_regions)
     for task in (HessianTask(4, w), LossTask(4, w), ScoresTask(4, w)):
         arrived = decode(encode(task), most_bytes=limit)
@@ -394,7 +394,7 @@ def test_tasks_and_replies_through_the_wire():
         for name in vars(direct):
             np.testing.assert_array_equal(getattr(reply, name), getattr(direct, name))
     hessian = worker.answer(HessianTask(4, w))
-    np.testing.assert_allclose(unpack(hessian.packed_hessian, 15), problem.locals[2].hessian(w), atol=1e-15)
+    np.testing.assert_allclose(unpack(hessian.packed_hessian, 15), problem.local_objectives[2].hessian(w), atol=1e-15)
 
 
 def test_a_run_is_taken_up_again(tmp_path):

@@ -77,7 +77,7 @@ def test_penalties_are_the_papers_lambda_over_m():
 def test_smoothness_bounds_every_hessian_and_is_reached_by_the_quadratic(seed, loss, as_sparse):
     problem = random_problem(loss, seed=seed, as_sparse=as_sparse, sizes=(8, 3))
     rng = np.random.default_rng(seed)
-    for local in problem.locals:
+    for local in problem.local_objectives:
         top = max(np.linalg.eigvalsh(local.hessian(rng.normal(size=7)))[-1] for _ in range(3))
         assert top <= local.smoothness() * (1 + 1e-9)
         if loss == "squared":
@@ -86,7 +86,7 @@ def test_smoothness_bounds_every_hessian_and_is_reached_by_the_quadratic(seed, l
 
 @pytest.mark.slow
 def test_a_sampled_gradient_is_unbiased():
-    local = random_problem(weighted=True).locals[1]
+    local = random_problem(weighted=True).local_objectives[1]
     w, rng = np.full(7, 0.2), np.random.default_rng(0)
     value, gradient = local.value_and_gradient(w)
     draws = [local.sample(rng.choice(14, size=4, replace=False)).value_and_gradient(w) for _ in range(20_000)]

@@ -26,7 +26,7 @@ MASK = np.array([True, False, False, True])  # 4 of the 8 coordinates
 @pytest.fixture(scope="module")
 def worker():
     problem = random_problem(d=D, sizes=(ROWS, 5))
-    return Worker(0, problem.locals[0], danl.Regions.make(4, D), None, 0)
+    return Worker(0, problem.local_objectives[0], danl.Regions.make(4, D), None, 0)
 
 
 TASKS = {

@@ -31,7 +31,7 @@ def setting(kind, dtype="float64", loss="logistic", w=W, alpha=0.1, intercept=Fa
     rules = ReplyRules(regions, problem.penalties, problem.layout.penalised, overflows=loss == "poisson")
     form = HessianForm.parse(kind)
     task = CurvatureTask(5, np.resize(w, d), form.kind, form.rank, sketch=3, dtype=dtype)
-    return rules, task, Worker(0, problem.locals[0], regions, None, 0).answer(task)
+    return rules, task, Worker(0, problem.local_objectives[0], regions, None, 0).answer(task)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -60,7 +60,7 @@ def test_honest_parts_of_several_classes_pass(kind, intercept):
     regions, form = Regions.make(4, d), HessianForm.parse(kind)
     rules = ReplyRules(regions, problem.penalties, problem.layout.penalised, overflows=False)
     task = CurvatureTask(0, np.ones(d), form.kind, form.rank)
-    assert fault(rules, 0, task, Worker(0, problem.locals[0], regions, None, 0).answer(task)) is None
+    assert fault(rules, 0, task, Worker(0, problem.local_objectives[0], regions, None, 0).answer(task)) is None
 
 
 def lower(place):

@@ -44,7 +44,9 @@ def test_the_optimum_is_verified_and_twenty_newton_steps_are_twenty():
     problem, _ = prepared(RunSpec("a1a", PAPER, "danl", rounds=1).problem)
     w = start_of(RunSpec("a1a", PAPER, "danl", rounds=1).problem, "fedavg:rounds=10").w
     for _ in range(20):
-        hessian = sum(weight * local.hessian(w) for weight, local in zip(problem.weights, problem.locals, strict=True))
+        hessian = sum(
+            weight * local.hessian(w) for weight, local in zip(problem.weights, problem.local_objectives, strict=True)
+        )
         w = w - np.linalg.solve(hessian, problem.value_and_gradient(w)[1])
     assert record["newton20"]["objective"] == pytest.approx(problem.objective(w), rel=1e-9)
 
@@ -70,6 +72,6 @@ def test_bad_scaling_changes_the_condition_number_and_not_the_rows():
 def test_learning_rates_in_units_of_one_over_l():
     problem, _ = prepared(RunSpec("a1a", MILD, "gd").problem)
     text = with_learning_rate("fedavg:steps=5,learning_rate=1.9/L", problem)
-    smoothness = np.mean([local.smoothness() for local in problem.locals])
+    smoothness = np.mean([local.smoothness() for local in problem.local_objectives])
     assert float(text.rpartition("=")[2]) == pytest.approx(1.9 / smoothness)
     assert with_learning_rate("gd", problem) == "gd"

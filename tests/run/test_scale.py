@@ -79,7 +79,8 @@ def test_ten_thousand_workers_in_process_and_their_sums_in_a_tree():
     replies = engine.exchange(Exchange("hessian", task, np.arange(10_000)))
     flat = pack(replies.add_up(dict(enumerate(problem.weights))).packed)
     level = [
-        weight * pack(local.hessian(task.w)) for weight, local in zip(problem.weights, problem.locals, strict=True)
+        weight * pack(local.hessian(task.w))
+        for weight, local in zip(problem.weights, problem.local_objectives, strict=True)
     ]
     taken, levels = 0, 0
     while len(level) > 1:

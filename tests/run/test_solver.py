@@ -161,7 +161,7 @@ def test_averages_go_over_those_who_are_there(method):
 
 def test_a_worker_that_raises_is_a_typed_failure(monkeypatch):
     problem = random_problem()
-    broken = problem.locals[3]
+    broken = problem.local_objectives[3]
     monkeypatch.setattr(type(broken), "value", lambda self, w: 1 / 0)
     engine = Local(batched=False)
     engine.open(problem, regions=danl.Regions.make(2, 7), policy=None, seed=0)

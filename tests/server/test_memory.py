@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from danl.objective import batched
+from danl.objective import batch
 from danl.objective.regions import Regions
 from danl.protocol.replies import Replies
 from danl.server.curvature import ProjectedHessian
@@ -104,7 +104,7 @@ def test_on_a_quadratic_the_estimate_is_the_gradient_whatever_the_staleness(seed
 def test_where_everything_is_fresh_there_is_nothing_to_correct():
     problem = random_problem()
     w, regions = np.ones(7), Regions.make(2, 7)
-    gradients = np.stack([local.value_and_gradient(w)[1] for local in problem.locals])
+    gradients = np.stack([local.value_and_gradient(w)[1] for local in problem.local_objectives])
     memory = Memory.fresh(gradients, w, 2)
     weights = np.full(4, 0.1 + 0.2) / 1.2000000000000002  # sums to 1 but for rounding
     huge = ProjectedHessian(1e12 * problem.hessian(w))
@@ -115,8 +115,8 @@ def test_where_everything_is_fresh_there_is_nothing_to_correct():
 @pytest.fixture
 def touching_few(monkeypatch):
     """Only the rows of those who come back are touched, however small the memory."""
-    monkeypatch.setattr(batched, "MANY_NUMBERS", 0)
-    monkeypatch.setattr(batched, "FEW", 2)
+    monkeypatch.setattr(batch, "MANY_NUMBERS", 0)
+    monkeypatch.setattr(batch, "FEW", 2)
 
 
 def few_come_back(rng, t, n_workers, d, regions):

@@ -51,7 +51,7 @@ def shuffled(d, count, rng):
 )
 def test_parts_are_those_of_the_whole_hessian(name, problem):
     rng = np.random.default_rng(1)
-    for objective in problem.locals[:2]:
+    for objective in problem.local_objectives[:2]:
         d = objective.layout.n_coefficients
         w, V, regions = 0.3 * rng.normal(size=d), rng.normal(size=(d, 4)), shuffled(d, 3, rng)
         for rows in (None, np.array([0, 2, 3])):
@@ -66,7 +66,7 @@ def test_parts_are_those_of_the_whole_hessian(name, problem):
 
 
 def test_a_product_is_the_same_in_pieces(monkeypatch):
-    objective, rng = multinomial(intercept=True, as_sparse=True).locals[0], np.random.default_rng(0)
+    objective, rng = multinomial(intercept=True, as_sparse=True).local_objectives[0], np.random.default_rng(0)
     w, V = rng.normal(size=18), rng.normal(size=(18, 7))
     at_once = times(objective, w, V)
     monkeypatch.setattr("danl.objective.hessian_parts.CHUNK", 200)  # two columns at a time
@@ -96,7 +96,7 @@ def test_no_part_is_more_numbers_than_the_whole(d):
 def test_a_worker_sends_what_was_asked_for_and_it_is_counted(kind, dtype):
     problem = Problem(random_shards(), alpha=0.1)
     regions, w, form = Regions.make(3, 7), np.linspace(-1, 1, 7), HessianForm.parse(kind)
-    worker = Worker(1, problem.locals[1], regions, None, 0)
+    worker = Worker(1, problem.local_objectives[1], regions, None, 0)
     task = CurvatureTask(4, w, form.kind, form.rank, sketch=11, dtype=dtype)
     reply, whole = worker.answer(task), worker.answer(HessianTask(4, w))
     assert (reply.worker, reply.exchange, reply.loss) == (1, 4, whole.loss)
@@ -118,7 +118,7 @@ def test_everyone_draws_the_same_sketch_and_sketches_add_up():
     task = CurvatureTask(0, w, "lowrank", 3, sketch=5)
     total = sum(
         weight * Worker(i, local, regions, None, seed=i).answer(task).numbers  # whatever the worker's own seed is
-        for i, (weight, local) in enumerate(zip(problem.weights, problem.locals, strict=True))
+        for i, (weight, local) in enumerate(zip(problem.weights, problem.local_objectives, strict=True))
     )
     omega, whole = sketch_matrix(5, 7, 3), problem.hessian(w)
     np.testing.assert_allclose(total[:7], whole.diagonal(), rtol=1e-12)
@@ -207,6 +207,6 @@ def test_packed_blocks_are_where_they_are_looked_for():
     problem = Problem(random_shards(as_sparse=True), alpha=0.1)
     regions = Regions.make([[6, 0, 3], [1, 5], [2, 4]], 7)
     w = np.linspace(-1, 1, 7)
-    flat, whole = blocks(problem.locals[0], w, regions), problem.locals[0].hessian(w)
+    flat, whole = blocks(problem.local_objectives[0], w, regions), problem.local_objectives[0].hessian(w)
     np.testing.assert_allclose(unpack(flat[:6], 3), whole[np.ix_([0, 3, 6], [0, 3, 6])], rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(unpack(flat[6:9], 2), whole[np.ix_([1, 5], [1, 5])], rtol=1e-12, atol=1e-15)

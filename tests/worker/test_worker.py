@@ -12,7 +12,7 @@ W = np.random.default_rng(5).normal(size=7)
 
 def worker(policy=None, seed=0, **shape):
     problem = random_problem(**shape)
-    return Worker(1, problem.locals[1], Regions.make(3, 7), policy, seed), problem.locals[1]
+    return Worker(1, problem.local_objectives[1], Regions.make(3, 7), policy, seed), problem.local_objectives[1]
 
 
 def test_a_pruned_gradient_is_taken_at_the_pruned_model_and_cut_to_the_mask():

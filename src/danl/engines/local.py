@@ -25,7 +25,7 @@ from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange, Failure, Reply
 from danl.protocol.replies import Replies
 from danl.protocol.reply_form import ReplyForm
-from danl.worker.batched import BatchedWorkers
+from danl.worker.batched_workers import BatchedWorkers
 from danl.worker.worker import Worker
 
 Made = TypeVar("Made")
@@ -33,7 +33,7 @@ AWAY = "away, as the engine was told"
 
 
 class Local:
-    """All workers in this process, together where they can be (`danl.objective.batched`), else one after the other.
+    """All workers in this process, together where they can be (`danl.objective.batch`), else one after the other.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Local:
         """Make a worker of every shard; dropouts are counted anew."""
         self._rng, self._drawn = np.random.default_rng(self._seed), 0
         if isinstance(problem, Problem):
-            here = list(problem.locals)
+            here = list(problem.local_objectives)
         else:
             self._shards = [in_order(shard, problem.feature_names) for shard in self._shards]
             here = [_at_site(index, partial(problem.local, shard)) for index, shard in enumerate(self._shards)]

@@ -23,8 +23,8 @@ from danl.checks import check_choice, check_share, is_whole
 from danl.errors import InputError, bad_argument
 from danl.methods.algorithm1 import Algorithm1
 from danl.methods.base import Info, Setup, Turn
-from danl.methods.checks import check_options
 from danl.methods.safeguarded import Safeguarded
+from danl.methods.shared_options import check_options
 from danl.objective.regions import Regions
 from danl.protocol.hessian_form import HessianForm
 from danl.protocol.messages import Dtype, Exchange, Submodel

@@ -21,8 +21,8 @@ import numpy as np
 from danl.errors import InputError
 from danl.methods.acceptance import measured_step
 from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn, too_few
-from danl.methods.checks import check_options
 from danl.methods.ending import Origin, Remark, verdict
+from danl.methods.shared_options import check_options
 from danl.protocol.messages import Array, Exchange, GradientTask, HessianTask, SmoothnessTask, Task
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian, mean_value

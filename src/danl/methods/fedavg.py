@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from danl.checks import check_whole
 from danl.methods.acceptance import relative_decrement, size_of
 from danl.methods.base import Info, Setup, Status, Turn
-from danl.methods.checks import check_options
 from danl.methods.descent import DescentState, FirstOrder
+from danl.methods.shared_options import check_options
 from danl.protocol.messages import LocalStepsTask, Task
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_loss_size, mean_value

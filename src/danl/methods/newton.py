@@ -15,8 +15,8 @@ import numpy as np
 
 from danl.methods.acceptance import Step, margins_of, size_of
 from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn, too_few
-from danl.methods.checks import check_options
 from danl.methods.ending import Origin, Remark, verdict
+from danl.methods.shared_options import check_options
 from danl.protocol.messages import Array, Exchange, HessianTask, LossTask
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss

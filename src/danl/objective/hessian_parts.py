@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from danl.objective.local import LocalObjective
+from danl.objective.local_objective import LocalObjective
 from danl.objective.losses import Array
 from danl.objective.regions import IntArray, Regions
 

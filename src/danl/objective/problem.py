@@ -27,10 +27,10 @@ from danl.data.reference import ShardReference
 from danl.data.schema import LISTED, Names, agreed, in_order, labelled, names_of
 from danl.data.shard import Shard, ShardInfo, info_of
 from danl.errors import InputError, bad_argument
-from danl.objective.batched import Batch
+from danl.objective.batch import Batch
 from danl.objective.centring import centred
 from danl.objective.layout import Layout
-from danl.objective.local import LocalObjective
+from danl.objective.local_objective import LocalObjective
 from danl.objective.losses import Array, Loss, make_loss, outputs_of
 from danl.wording import listed
 
@@ -156,7 +156,7 @@ class BaseProblem:
         if not self.intercept:
             raise InputError("centre: columns can be centred only where there is an intercept to make up for it")
         made = copy.copy(self)
-        for made_of_rows in ("locals", "batch"):
+        for made_of_rows in ("local_objectives", "batch"):
             made.__dict__.pop(made_of_rows, None)
         made.centre = centre
         return made
@@ -235,14 +235,14 @@ class Problem(BaseProblem):
         return tuple(info_of(shard, self.loss.binary) for shard in self.shards)
 
     @cached_property
-    def locals(self) -> tuple[LocalObjective, ...]:
+    def local_objectives(self) -> tuple[LocalObjective, ...]:
         """F_1, ..., F_N."""
         return tuple(self._local(*each) for each in zip(self.shards, self.penalties.tolist(), strict=True))
 
     @cached_property
     def batch(self) -> Batch:
         """F_1, ..., F_N, evaluated together."""
-        return Batch.of(self.locals)
+        return Batch.of(self.local_objectives)
 
     def objective(self, w: Array) -> float:
         """f(w)."""

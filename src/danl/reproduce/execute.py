@@ -158,7 +158,7 @@ def near_step(problem: Problem, optimum: Reference, *, seed: int) -> Array:
 
 def smoothness(problem: Problem) -> float:
     """L of the objective: the workers' constants, weighted as the objective weights them."""
-    return float(problem.weights @ [local.smoothness() for local in problem.locals])
+    return float(problem.weights @ [local.smoothness() for local in problem.local_objectives])
 
 
 def with_learning_rate(method: str, problem: Problem) -> str:

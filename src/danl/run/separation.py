@@ -16,7 +16,7 @@ import numpy as np
 
 from danl.errors import warn
 from danl.methods.ending import NO_OPTIMUM
-from danl.objective.local import LocalObjective
+from danl.objective.local_objective import LocalObjective
 from danl.objective.losses import Array, Logistic, Multinomial, Poisson
 from danl.objective.problem import Problem, RemoteProblem
 from danl.run.result import Result
@@ -45,7 +45,7 @@ def separation_bound(problem: Problem | RemoteProblem) -> float:
     if not may_be_separated(problem):
         return 0.0
     if isinstance(problem, Problem):
-        rows = zip(problem.weights, problem.locals, strict=True)
+        rows = zip(problem.weights, problem.local_objectives, strict=True)
         smallest = min(float(weight) * float(local.row_weights.min()) for weight, local in rows)
     elif np.array_equal(problem.rows, problem.total_weights):
         smallest = float(np.min(problem.weights / problem.rows))
@@ -76,12 +76,12 @@ def endless(result: Result) -> bool:
 def _warn_of_certain_rows(problem: Problem, w: Array) -> None:
     """Say where rows are fitted for certain, as 0 or 1 or as a mean of nothing: coefficients may have no end."""
     if isinstance(problem.loss, Logistic | Multinomial):
-        count = sum(int(np.count_nonzero(local.certainty(w) < CERTAIN)) for local in problem.locals)
+        count = sum(int(np.count_nonzero(local.certainty(w) < CERTAIN)) for local in problem.local_objectives)
         rows = "rows have fitted probabilities of 0 or 1"
         why = "quasi-complete separation: a feature tells the class of some rows alone"
     elif isinstance(problem.loss, Poisson):
-        margins = np.concatenate([local.margins(w) for local in problem.locals])
-        targets = np.concatenate([local.y for local in problem.locals])
+        margins = np.concatenate([local.margins(w) for local in problem.local_objectives])
+        targets = np.concatenate([local.y for local in problem.local_objectives])
         count = int(np.count_nonzero((margins < np.max(margins) + np.log(CERTAIN)) & (targets == 0)))
         rows, why = "rows without events have fitted means of 0 beside the others'", "a group has no event"
     else:
@@ -95,7 +95,7 @@ def _warn_of_certain_rows(problem: Problem, w: Array) -> None:
 
 def classifies_every_row(problem: Problem, w: Array) -> bool:
     """Whether every row is on the right side of w, and not by rounding."""
-    lead = np.concatenate([_lead(local, w) for local in problem.locals])
+    lead = np.concatenate([_lead(local, w) for local in problem.local_objectives])
     return bool(lead.min() > ROUNDING * np.abs(lead).max())
 
 

@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from danl.objective.batched import few_of_many
+from danl.objective.batch import few_of_many
 from danl.objective.regions import IntArray, Regions
 from danl.policies.masks import with_a_region
 from danl.protocol.messages import Array, Mask

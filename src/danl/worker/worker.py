@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from danl.objective.hessian_parts import blocks, diagonal, times
-from danl.objective.local import LocalObjective
+from danl.objective.local_objective import LocalObjective
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
 from danl.protocol import messages as msg

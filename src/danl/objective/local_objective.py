@@ -5,7 +5,7 @@ r"""F_i of one worker: all the mathematics a worker does on its own rows.
 with margins z = X coefficients + intercept: one number a row, or one for every class. With `first` and `second` the
 derivatives of the loss in the margins and A = (X 1), the gradient is A^T (r first) and the Hessian
 A^T diag(r second) A; with several margins both are made of such blocks, one for a class, or for a pair of them.
-`danl.objective.batched` does the same for many workers at once, with the same margins, second derivatives and products.
+`danl.objective.batch` does the same for many workers at once, with the same margins, second derivatives and products.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from danl.data.shard import rows_of, stacked, stacked_rows
 from danl.objective import kernels
 from danl.objective.kernels import Sandwich, repeated_value
 from danl.objective.layout import Layout
-from danl.objective.local import LocalObjective, assembled, margins
+from danl.objective.local_objective import LocalObjective, assembled, margins
 from danl.objective.losses import Array, LogarithmicLoss, Loss, value_and_first, weighted_second_derivatives
 
 IntArray = NDArray[np.int64]

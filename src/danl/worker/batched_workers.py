@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from danl.objective.batched import Batch
+from danl.objective.batch import Batch
 from danl.objective.problem import BaseProblem, Problem
 from danl.objective.regions import IntArray
 from danl.policies.masks import with_a_region
