@@ -26,7 +26,7 @@ from danl.protocol.wire import WireError, decode, encode, most_bytes
 from danl.run.checkpoint import rows_from_lines, rows_to_line
 from danl.storage.appended import Appended
 from danl.storage.arrays import UnreadableError
-from danl.storage.serialize import pack, unpack
+from danl.storage.serialize import from_file, to_file
 from danl.worker.worker import Worker
 from tests.problems import random_shards
 from tests.protocol.validated import validated
@@ -116,11 +116,11 @@ def fuzz_checkpoints(count: int, seed: int = 0) -> dict[str, int]:
     rng, counts = np.random.default_rng(seed), {"refused": 0, "whole": 0}
     state = {"w": np.arange(20.0), "n": 3, "t": (1.5, None, "word"), "m": {2: np.eye(3)}}
     kind = {"magic": "danl-checkpoint", "version": 3, "fingerprint": "mark"}
-    good = pack(state, **kind)
-    expected = repr(unpack(good, **kind))
+    good = to_file(state, **kind)
+    expected = repr(from_file(good, **kind))
     for _ in range(count):
         try:
-            got = unpack(mutated(good, rng), **kind)
+            got = from_file(mutated(good, rng), **kind)
         except UnreadableError:
             counts["refused"] += 1
             continue

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 import danl
-from danl.methods.ending import FLAT, NO_OPTIMUM
+from danl.methods.stopping import FLAT, NO_OPTIMUM
 from danl.objective.problem import Problem
 
 METHODS = ("danl", "danl-secant", "newton", "danl:curvature=lowrank:2")

@@ -14,7 +14,7 @@ from typing import Any
 FLOOR = 1e-15
 """The smallest gap, or gradient norm, that is drawn and said as it is."""
 BELOW = 10.0
-"""A gap below zero is rounding up to so many times the floor, for an objective of 1; one further below is said."""
+"""A gap down to -BELOW * FLOOR * (1 + |objective|) counts as rounding; a lower one is shown."""
 
 
 def floored(values: Any) -> Any:
@@ -41,7 +41,7 @@ def number(value: float | None, form: str = ".1e", unknown: str = "-") -> str:
 
 
 def coefficient(value: float) -> str:
-    """A number of a table of a model: four decimals where they tell enough."""
+    """A coefficient in a table: four decimals, or an exponent below 1e-3 and from 1e5 on."""
     plain = value == 0 or 1e-3 <= abs(value) < 1e5 or not math.isfinite(value)
     return f"{value:.4f}" if plain else f"{value:.3e}"
 

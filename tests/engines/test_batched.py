@@ -10,7 +10,7 @@ import danl
 from danl.engines import Local
 from danl.objective import kernels
 from danl.objective.batch import Segments
-from danl.objective.kernels import Sandwich, blocked, scipy_sandwich
+from danl.objective.kernels import Sandwich, dense_sandwich, scipy_sandwich
 from danl.objective.regions import Regions
 from danl.protocol.messages import Exchange, GradientTask, HessianTask, LossTask, unpack
 from danl.server.memory import Memory
@@ -180,13 +180,13 @@ def test_a_model_changed_in_place_has_new_margins():
 def test_sandwich_kernels_agree(density):
     rng = np.random.default_rng(0)
     X = sparse.random(500, 9, density, format="csr", random_state=1, data_rvs=rng.standard_normal)
-    for bend in (rng.random(500), rng.normal(size=500)):
-        expected = X.toarray().T @ (X.toarray() * bend[:, None])
+    for second in (rng.random(500), rng.normal(size=500)):
+        expected = X.toarray().T @ (X.toarray() * second[:, None])
         for made in (
-            Sandwich(X)(bend),
-            Sandwich(X.toarray())(bend),
-            blocked(X.toarray(), bend),
-            scipy_sandwich(X, bend),
+            Sandwich(X)(second),
+            Sandwich(X.toarray())(second),
+            dense_sandwich(X.toarray(), second),
+            scipy_sandwich(X, second),
         ):
             close(made, expected)
 

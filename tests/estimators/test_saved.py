@@ -269,15 +269,15 @@ def test_numbers_that_were_changed_are_noticed(saved):
 
 def test_a_file_of_another_version_says_so(saved):
     from danl.estimators.saved import MAGIC, VERSION
-    from danl.storage.serialize import pack, unpack
+    from danl.storage.serialize import from_file, to_file
 
     kind = {"magic": MAGIC, "version": VERSION}
-    values = unpack(saved.read_bytes(), **kind)
+    values = from_file(saved.read_bytes(), **kind)
     for wrong in ({"parameters": {"unheard_of": 1}}, {"coef": None, "inference": {"w": 1}}):
-        saved.write_bytes(pack(values | wrong | {"danl": "9.9"}, **kind))
+        saved.write_bytes(to_file(values | wrong | {"danl": "9.9"}, **kind))
         assert refused(saved).startswith(f"written by danl 9.9, this is {danl.__version__}, and they differ (TypeError")
     del values["w"]
-    saved.write_bytes(pack(values, **kind))
+    saved.write_bytes(to_file(values, **kind))
     assert "KeyError: 'w'" in refused(saved)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from danl.methods.acceptance import ROUNDING, SUFFICIENT_DECREASE, Step, low_enough, relative, size_of
+from danl.methods.acceptance import ROUNDING, SUFFICIENT_DECREASE, Step, low_enough, relative, scale_of
 from danl.server.curvature import project
 from danl.server.partial_curvature import Diagonal
 
@@ -61,8 +61,8 @@ def test_what_the_projection_hides_is_left_to_gain():
 
 
 def test_sizes_and_decrements_are_never_divided_by_nothing():
-    assert size_of(0.0, 0.0) > 0
-    assert size_of(-3.0, 1.0) == 3.0
-    assert size_of(0.0, 1e6) == ROUNDING * 1e6
+    assert scale_of(0.0, 0.0) > 0
+    assert scale_of(-3.0, 1.0) == 3.0
+    assert scale_of(0.0, 1e6) == ROUNDING * 1e6
     assert relative(0.0, 0.0) == 0.0
     assert np.isnan(relative(np.nan, 1.0))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from danl.errors import InputError
 from danl.objective.layout import Layout
 from danl.objective.regions import Regions
 from danl.protocol.messages import (
@@ -25,7 +26,7 @@ from danl.protocol.messages import (
     SmoothnessReply,
     SmoothnessTask,
 )
-from danl.protocol.replies import Replies, bytes_down, bytes_up
+from danl.protocol.replies import Replies, ReplyRules, bytes_down, bytes_up
 from danl.protocol.reply_form import ReplyForm
 
 D = 123
@@ -102,3 +103,26 @@ def test_messages_in_any_order_are_stacked_by_worker():
     replies = FORM.stack(exchange, {who: LossReply(who, 1, float(who)) for who in (3, 0, 2)}, {1: Failure(1, "died")})
     assert (replies.workers.tolist(), replies.losses.tolist()) == ([0, 2, 3], [0.0, 2.0, 3.0])
     assert list(replies.failures) == [1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"workers": np.array([1, 3])}, "workers must be some of those that were asked"),
+        ({"workers": np.array([4, 1])}, "in increasing order"),
+        ({"losses": np.zeros(3)}, "a row for each of the 2 workers"),
+        ({"values": {"w": np.zeros((1, D))}}, "a row for each of the 2 workers"),
+        ({"gradients": np.zeros((2, D - 1))}, rf"gradients must have the shape \(2, {D}\)"),
+        ({"senders": np.array([2])}, "senders must be some of the workers"),
+        ({"masks": np.array([~MASK, MASK])}, "masks must be those that were planned"),
+        ({"masks": np.array([MASK, MASK, MASK])}, "masks must be those that were planned"),
+    ],
+)
+def test_arrays_of_an_engines_own_making_are_held_against_the_exchange(wrong, words):
+    planned = np.array([MASK, MASK, ~MASK])
+    exchange = Exchange("gradient", GradientTask(3, W, round=1), np.array([1, 2, 4]), planned)
+    rules = ReplyRules(REGIONS, np.full(5, 0.1), np.ones(D, dtype=bool), overflows=False)
+    right = {"workers": np.array([1, 4]), "losses": np.zeros(2), "gradients": np.zeros((2, D)), "masks": planned[::2]}
+    assert rules.validate_replies(exchange, Replies(**right), np.full(5, 0.2)).failures == {}
+    with pytest.raises(InputError, match=f"engine: its replies to exchange 3: .*{words}.*ReplyForm.stack"):
+        rules.validate_replies(exchange, Replies(**right | wrong), np.full(5, 0.2))

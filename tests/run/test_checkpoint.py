@@ -26,7 +26,7 @@ from danl.run.checkpoint import Checkpoints, rows_from_lines, rows_to_line
 from danl.server.memory import Memory
 from danl.storage.appended import Appended
 from danl.storage.arrays import UnreadableError
-from danl.storage.serialize import pack, unpack
+from danl.storage.serialize import from_file, to_file
 from tests.problems import random_problem
 
 pytestmark = pytest.mark.slow
@@ -533,7 +533,7 @@ from tests.problems import random_problem
 folder, exchange, moment, log_share = {folder!r}, {exchange}, {moment}, {log_share}
 if moment is not None:
     # Die inside the write of that exchange's checkpoint, after a share of its bytes.
-    real = checkpoint.pack
+    real = checkpoint.to_file
     calls = [0]
     def torn(values, **options):
         data = real(values, **options)
@@ -547,7 +547,7 @@ if moment is not None:
                 file.flush()
             os.kill(os.getpid(), signal.SIGKILL)
         return data
-    checkpoint.pack = torn
+    checkpoint.to_file = torn
 if log_share is not None:
     # Die inside the append to the rows, after a share of its bytes.
     from danl.storage.appended import Appended
@@ -627,11 +627,11 @@ KIND = {"magic": "danl-checkpoint", "version": 3}
 @pytest.fixture(scope="module")
 def good():
     state = {"w": np.arange(3.0), "n": 2, "x": float("nan"), "t": (1, "a", None), "m": {3: np.ones((2, 2))}}
-    return pack(state, fingerprint="mark", **KIND)
+    return to_file(state, fingerprint="mark", **KIND)
 
 
 def read(data, fingerprint="mark"):
-    return unpack(data, fingerprint=fingerprint, **KIND)
+    return from_file(data, fingerprint=fingerprint, **KIND)
 
 
 def test_what_was_packed_is_unpacked(good):

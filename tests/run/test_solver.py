@@ -93,6 +93,18 @@ def test_a_run_that_blows_up_is_diverged_and_keeps_a_finite_model():
     assert np.isfinite(result.w).all()
 
 
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("method", ["gd:learning_rate=1e155", "fedavg:learning_rate=1e80,steps=3"])
+def test_numbers_that_overflow_end_a_run_without_a_warning_of_numpys(method, batched, loss):
+    problem = random_problem(loss)
+    reference = danl.reference_optimum(problem)
+    result = danl.solve(problem, method=method, engine=danl.engines.Local(batched=batched), reference=reference)
+    assert result.status == "diverged"
+    wild = np.full(problem.n_coefficients, 1e200)
+    problem.hessian(wild), problem.value_and_gradient(wild), problem.local_objectives[0].hessian(wild)
+
+
 def test_a_poisson_step_into_infinity_is_diverged():
     result = danl.solve(random_problem("poisson"), method="gd:learning_rate=1e3", max_rounds=50)
     assert result.status == "diverged"

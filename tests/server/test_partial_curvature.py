@@ -78,7 +78,8 @@ def test_what_a_structure_is_called_and_how_many_numbers_it_has():
     sizes = {"full": 28, "block": 6 + 3 + 3, "lowrank:2": 7 + 14, "diag": 7}
     for text, numbers in sizes.items():
         form = HessianForm.parse(text)
-        assert (form.text, form.numbers(regions)) == (text, numbers)
+        assert (form.kind, form.rank) == (text.partition(":")[0], 2 if text == "lowrank:2" else 0)
+        assert form.numbers(regions) == numbers
     assert [HessianForm.parse(text).held(regions) for text in sizes] == [49, 9 + 4 + 4, 21, 7]
     for text in ("lowrank", "lowrank:", "lowrank:0", "lowrank:-1", "lowrank:1.5", "lowrank:5 ", "blocks", "", "Diag"):
         assert HessianForm.parse(text) is None

@@ -9,7 +9,7 @@ import danl
 from danl.errors import InputError
 from danl.methods import storable
 from danl.storage.arrays import UnreadableError, from_npz, to_npz
-from danl.storage.serialize import deserialize, pack, plain, serialize, unpack
+from danl.storage.serialize import deserialize, from_file, plain, serialize, to_file
 from tests.problems import random_problem
 
 
@@ -67,7 +67,7 @@ def test_what_is_not_storable_is_refused_with_what_to_do():
 def test_values_come_back_as_they_were():
     state = Halved(np.arange(6.0).reshape(2, 3, order="F"), "x", (1, 2))
     values = {"a": state, "b": [None, True, -0.0, float("inf"), {3: np.array(2)}], "c": np.zeros((0, 4), dtype=bool)}
-    got = unpack(pack(values, magic="m", version=1), magic="m", version=1)
+    got = from_file(to_file(values, magic="m", version=1), magic="m", version=1)
     assert got["a"].steps == (1, 2)
     assert got["a"].w.flags.f_contiguous == state.w.flags.f_contiguous
     np.testing.assert_array_equal(got["a"].w, state.w)

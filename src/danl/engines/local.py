@@ -121,7 +121,7 @@ class Local:
         self._workers, self._shards, self._batch = [], [], None
 
     def _absent(self, number: int) -> set[int]:
-        """Who misses exchange `number`: the same whether the run came here in one go or was taken up again."""
+        """Who misses exchange `number`: the same whether the run came here in one go or was resumed."""
         if not self._away and not self._dropout:
             return set()
         absent = {

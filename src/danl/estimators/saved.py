@@ -20,7 +20,7 @@ from danl.run.checkpoint import plain_to_result, result_to_plain
 from danl.run.history import History
 from danl.storage.arrays import UnreadableError
 from danl.storage.atomic import write_bytes
-from danl.storage.serialize import pack, plain, unpack
+from danl.storage.serialize import from_file, plain, to_file
 
 MAGIC, VERSION = "danl-estimator", 1
 
@@ -52,7 +52,7 @@ def write_estimator(estimator: Any, path: Any) -> None:
         "seed": estimator._seed,
         "inference": None if estimator._inference is None else asdict(estimator._inference),
     }
-    data = pack(values, magic=MAGIC, version=VERSION)
+    data = to_file(values, magic=MAGIC, version=VERSION)
     try:
         write_bytes(path, data)
     except (OSError, ValueError) as error:  # ValueError: a path that is none
@@ -68,7 +68,7 @@ def read_estimator(cls: Any, path: Any) -> Any:
             f"path={str(path)!r}: cannot be read ({_reason(error)}); save a fitted estimator first"
         ) from None
     try:
-        values = unpack(data, magic=MAGIC, version=VERSION)
+        values = from_file(data, magic=MAGIC, version=VERSION)
     except UnreadableError as error:
         raise InputError(f"path={str(path)!r}: is not an estimator that danl saved, or was changed: {error}") from None
     if values.get("class") != cls.__name__:

@@ -1,9 +1,9 @@
 r"""Whether a step is accepted: Armijo's rule on the losses that workers reported, up to rounding.
 
 How far the optimum is, is measured by the Newton decrement (Boyd & Vandenberghe, Convex Optimization, 9.5.1) over the
-objective's size,
+objective's scale,
 
-    decrement = sqrt(grad^T Pi^-1 grad / size),        size = sum_i weight_i |F_i(w)|
+    decrement = sqrt(grad^T Pi^-1 grad / scale),        scale = sum_i weight_i |F_i(w)|
 
 the distance to the optimum in the norm of the curvature. It is the same number in whatever units features, targets, row
 weights and penalty are given.
@@ -20,7 +20,7 @@ import numpy as np
 from danl.methods.base import Setup
 from danl.protocol.messages import Array, Mask
 from danl.protocol.replies import Replies
-from danl.server.aggregation import mean_loss_size
+from danl.server.aggregation import mean_loss_scale
 from danl.server.curvature import Curvature
 from danl.storage.serialize import storable
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SUFFICIENT_DECREASE = 1e-4
 """Armijo's constant: accept when the loss falls by this share of what the slope promises (Nocedal & Wright, 3.4)."""
 ROUNDING = 16 * float(np.finfo(float).eps)
-"""A rise of the loss below this share of the objective's size is rounding, not a rise."""
+"""A rise of the loss below this share of the objective's scale is rounding, not a rise."""
 TINY = float(np.finfo(float).tiny)
 
 
@@ -42,7 +42,7 @@ class Step:
     direction: Array  # -[Pi]_mu^-1 gradient
     slope: float  # gradient . direction < 0
     hidden: float  # what the projection hides of the way to the optimum
-    size: float  # of the objective
+    scale: float  # of the objective
     gain: float  # of the full step on a quadratic: (1/2) grad^T [Pi]_mu^-1 grad
     left: float  # to gain on a quadratic, as far as it is known: gain and what is hidden
     decrement: float  # relative
@@ -50,24 +50,25 @@ class Step:
     length: float = 1.0
 
     @classmethod
-    def down(cls, curvature: Curvature, gradient: Array, size: float) -> Step:
+    def down(cls, curvature: Curvature, gradient: Array, scale: float) -> Step:
         """The full step down a gradient."""
         direction = -curvature.solve(gradient)
-        slope, hidden = float(gradient @ direction), curvature.hidden(gradient, size)
+        slope, hidden = float(gradient @ direction), curvature.hidden(gradient, scale)
         gain = -slope / 2
         left = gain if math.isinf(hidden) else gain + hidden / 2
-        return cls(direction, slope, hidden, size, gain, left, relative(hidden - slope, size), _at_rounding(left, size))
+        decrement, negligible = relative(hidden - slope, scale), _at_rounding(left, scale)
+        return cls(direction, slope, hidden, scale, gain, left, decrement, negligible)
 
     def accepts(self, before: float, after: float) -> bool:
         """Armijo's rule: whether the loss is low enough at the end of the step."""
-        return low_enough(before, after, self.size, self.length * self.slope)
+        return low_enough(before, after, self.scale, self.length * self.slope)
 
     def shorter(self) -> Step | None:
         """Half the step; a sixteenth once ten halvings have not helped, so that a wild direction costs few exchanges.
 
         None where no length would show a decrease.
         """
-        if _at_rounding(-self.length * self.slope, self.size):
+        if _at_rounding(-self.length * self.slope, self.scale):
             return None
         return replace(self, length=self.length / (2 if self.length > 2.0**-10 else 16))
 
@@ -77,30 +78,30 @@ class Step:
         The direction is one of descent, so rounding hides it: of the loss, and of the margins behind it, up to some
         thousand times larger. Where there was more to gain than that, the run has failed to find it.
         """
-        return "converged" if _at_rounding(self.left / 1e3, self.size) else "max_rounds"
+        return "converged" if _at_rounding(self.left / 1e3, self.scale) else "max_rounds"
 
 
-def low_enough(before: float, after: float, size: float, promised: float = 0.0) -> bool:
+def low_enough(before: float, after: float, scale: float, promised: float = 0.0) -> bool:
     """Whether a loss fell as `promised` (length * slope <= 0) by Armijo's rule, up to rounding."""
-    return bool(after <= before + SUFFICIENT_DECREASE * promised + ROUNDING * size)
+    return bool(after <= before + SUFFICIENT_DECREASE * promised + ROUNDING * scale)
 
 
-def _at_rounding(decrease: float, size: float) -> bool:
-    return bool(decrease <= ROUNDING * max(size, TINY))
+def _at_rounding(decrease: float, scale: float) -> bool:
+    return bool(decrease <= ROUNDING * max(scale, TINY))
 
 
-def relative(squared: float, size: float) -> float:
-    """sqrt(squared / size); nan stays nan."""
-    return math.sqrt(max(squared, 0.0) / max(size, TINY)) if not math.isnan(squared) else math.nan
+def relative(squared: float, scale: float) -> float:
+    """sqrt(squared / scale); nan stays nan."""
+    return math.sqrt(max(squared, 0.0) / max(scale, TINY)) if not math.isnan(squared) else math.nan
 
 
-def relative_decrement(metric: Curvature | None, gradient: Array, size: float) -> float:
-    """sqrt(gradient^T metric^-1 gradient / size); nan where nothing is known of the curvature."""
-    return math.nan if metric is None else Step.down(metric, gradient, size).decrement
+def relative_decrement(metric: Curvature | None, gradient: Array, scale: float) -> float:
+    """sqrt(gradient^T metric^-1 gradient / scale); nan where nothing is known of the curvature."""
+    return math.nan if metric is None else Step.down(metric, gradient, scale).decrement
 
 
-def size_of(loss: float, largest: float) -> float:
-    """The size of the objective; never below the rounding of the largest: a perfect fit has none of its own."""
+def scale_of(loss: float, largest: float) -> float:
+    """The scale of the objective; never below the rounding of the largest: a perfect fit has none of its own."""
     return max(abs(loss), ROUNDING * largest, TINY)
 
 
@@ -117,9 +118,9 @@ def measured_step(
 
     It is at the tolerance, or where the step changes the margins by no more than rounding; tol=0 goes on.
     """
-    loss, margins = mean_loss_size(replies, setup.weights), margins_of(metric, w)
+    loss, margins = mean_loss_scale(replies, setup.weights), margins_of(metric, w)
     largest = max(largest, loss, margins)
-    step = Step.down(metric, gradient, size_of(loss, largest))
+    step = Step.down(metric, gradient, scale_of(loss, largest))
     only_rounding = setup.tol > 0 and step.hidden - step.slope <= (4.0 * ROUNDING) ** 2 * margins
     return step, largest, step.decrement <= setup.tol or only_rounding
 
@@ -141,9 +142,9 @@ def trial_accepted(state: SafeguardedState, known: Known, losses: Array, setup: 
     share = weights[common] / weights[common].sum()
     before, after = float(share @ known.losses[common]), float(share @ losses[common])
     if step is not None and not reported[state.membership.members].all():
-        return low_enough(before, before + _estimated_change(state, known, losses, setup), known.size)
+        return low_enough(before, before + _estimated_change(state, known, losses, setup), known.scale)
     promised = step.length * step.slope if state.base.fresh and step is not None else 0.0
-    return low_enough(before, after, known.size, promised)
+    return low_enough(before, after, known.scale, promised)
 
 
 def _estimated_change(state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> float:
@@ -170,12 +171,12 @@ def objective_at_anchor(known: Known, weights: Array) -> float:
 
 def anchored(known: Known, losses: Array, weights: Array, members: Mask) -> Known:
     """What is known with a new anchor, where every member reported its loss."""
-    size = float(weights[members] @ np.abs(losses[members]))
-    largest = max(known.largest, size)
-    return replace(known, losses=losses, size=size_of(size, largest), largest=largest)
+    scale = float(weights[members] @ np.abs(losses[members]))
+    largest = max(known.largest, scale)
+    return replace(known, losses=losses, scale=scale_of(scale, largest), largest=largest)
 
 
 def with_margins(known: Known, w: Array) -> Known:
-    """The size of the objective is never below the rounding of the margins: w^T Pi w is about their square."""
+    """The scale of the objective is never below the rounding of the margins: w^T Pi w is about their square."""
     largest = max(known.largest, margins_of(known.curvature, w))
-    return replace(known, largest=largest, size=size_of(known.size, largest))
+    return replace(known, largest=largest, scale=scale_of(known.scale, largest))

@@ -87,7 +87,7 @@ class State(Protocol):
         """How the run ended; None while it goes on."""
         ...
 
-    # It may also have `notes`, lines for the result, and `remark` (`danl.methods.ending`), one to warn of as well.
+    # It may also have `notes`, lines for the result, and `remark` (`danl.methods.stopping`), one to warn of as well.
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class Turn:
 class Info:
     """What an exchange showed, for the record and for the stopping rule.
 
-    `decrement` is what `tol` is compared with (`danl.methods.ending`). Where every worker sent all of the gradient for
-    the model at hand, the method itself compares; where the gradient is an estimate from memory, `estimated`, the loop
-    has it checked by the workers before it says "converged".
+    `decrement` is what `tol` is compared with (`danl.methods.stopping`). Where every worker sent all of the gradient
+    for the model at hand, the method itself compares; where the gradient is an estimate from memory, `estimated`, the
+    loop has it checked by the workers before it says "converged".
     """
 
     decrement: float = np.nan
@@ -124,8 +124,9 @@ S = TypeVar("S", bound=State)
 
 
 def too_few(state: S, replies: Replies, *, everyone: bool = False) -> tuple[S, Info]:
-    """Too few answered: the same again while some are expected back, else the end; where `everyone` is needed, once
-    somebody is absent.
+    """Repeat the exchange while missing workers are expected back; otherwise end with status "quorum_lost".
+
+    With `everyone`, one absent worker is enough to end the run.
     """
     expected = len(replies.failures) - len(replies.absent)
     again = expected > 0 and not (everyone and replies.absent)

@@ -21,8 +21,8 @@ import numpy as np
 from danl.errors import InputError
 from danl.methods.acceptance import measured_step
 from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn, too_few
-from danl.methods.ending import Origin, Remark, verdict
 from danl.methods.shared_options import check_options
+from danl.methods.stopping import InitialCurvature, Remark, final_status
 from danl.protocol.messages import Array, Exchange, GradientTask, HessianTask, SmoothnessTask, Task
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian, mean_value
@@ -43,22 +43,22 @@ class DescentState:
     squares: Literal["unknown", "asked", "known"] = "known"  # of the columns, for the metric of a first-order method
     averages: int = 0  # of FedAvg
     largest: float = 0.0  # of the losses reported so far
-    origin: Origin | None = None  # where some coefficients have no penalty: to see those that have no end
+    initial: InitialCurvature | None = None  # where some coefficients have no penalty: to see those that have no end
     remark: Remark | None = None
 
 
 def descend(state: DescentState, replies: Replies, setup: Setup, *, exact: bool) -> tuple[DescentState, Info]:
     """One step down the gradient in the state's metric, unless w is good enough already."""
-    metric, gradient, origin = state.metric, mean_gradient(replies, setup.weights), state.origin
+    metric, gradient, initial = state.metric, mean_gradient(replies, setup.weights), state.initial
     assert metric is not None
     step, largest, enough = measured_step(metric, gradient, state.w, state.largest, replies, setup)
     state, info = replace(state, largest=largest), Info(step.decrement, estimated=not exact)
     direction = step.direction if state.learning_rate is None else -state.learning_rate * gradient
     if state.learning_rate is None:
-        origin = origin or Origin.of(metric, step.size, setup)
-        state = replace(state, origin=None if origin is None else origin.after(direction))
+        initial = initial or InitialCurvature.of(metric, step.scale, setup)
+        state = replace(state, initial=None if initial is None else initial.after(direction))
     if exact and enough:
-        status, remark = verdict("converged", origin, state.w, step)
+        status, remark = final_status("converged", initial, state.w, step)
         if status is not None:
             return replace(state, status=status, remark=remark), info
     return replace(state, w=state.w + direction), info
@@ -137,8 +137,8 @@ class FirstOrder:
     """Steps of a fixed length: a learning rate, or 1 / L with L = sum_i weight_i L_i asked from the workers.
 
     And what gradients are measured by: with s_j the mean square of column j, the inverse curvature along it is taken to
-    be  learning_rate * max(s) / s_j,  so that a column's unit does not matter (`danl.methods.ending`). With a learning
-    rate columns count as alike until that would be enough to end; then their mean squares are asked for.
+    be  learning_rate * max(s) / s_j,  so that a column's unit does not matter (`danl.methods.stopping`). With a
+    learning rate columns count as alike until that would be enough to end; then their mean squares are asked for.
     """
 
     name: str

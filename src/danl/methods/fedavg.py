@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from danl.checks import check_whole
-from danl.methods.acceptance import relative_decrement, size_of
+from danl.methods.acceptance import relative_decrement, scale_of
 from danl.methods.base import Info, Setup, Status, Turn
 from danl.methods.descent import DescentState, FirstOrder
 from danl.methods.shared_options import check_options
 from danl.protocol.messages import LocalStepsTask, Task
 from danl.protocol.replies import Replies
-from danl.server.aggregation import mean_loss_size, mean_value
+from danl.server.aggregation import mean_loss_scale, mean_value
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class FedAvg(FirstOrder):
         w, averages = mean_value(replies, setup.weights, "w"), state.averages + 1
         # The local steps sum to about learning_rate * steps * gradient: an estimate for the stopping rule.
         gradient = (w - state.w) / (state.learning_rate * self.steps)
-        loss = mean_loss_size(replies, setup.weights)
+        loss = mean_loss_scale(replies, setup.weights)
         largest = max(state.largest, loss)
-        estimate = relative_decrement(state.metric, gradient, size_of(loss, largest))
+        estimate = relative_decrement(state.metric, gradient, scale_of(loss, largest))
         status: Status | None = "max_rounds" if averages == self.rounds else None
         after = replace(state, w=w, averages=averages, status=status, largest=largest)
         if state.squares == "known":

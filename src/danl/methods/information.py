@@ -3,8 +3,8 @@ r"""What the data says of a model at hand: the Hessian of the objective there, a
 Not a way to a model but a look at one: w stays where it is. Everyone is asked, and those missing are asked again for
 the same model, so that the sums are over all workers:
 
-    hessian    sum_i weight_i Hess F_i(w)                                  the observed information, a row's share of it
-    scores     sum_i weight_i^2 sum_j r_ij^2 g_ij g_ij^T                   what a sandwich has between
+    hessian    sum_i weight_i Hess F_i(w)                                  the observed information per row
+    scores     sum_i weight_i^2 sum_j r_ij^2 g_ij g_ij^T                   the middle matrix of the sandwich estimator
     loss       sum_i weight_i F_i(w)
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn
 from danl.protocol.messages import (
-    FOR_GOOD,
+    PERMANENT,
     Array,
     Exchange,
     HessianTask,
@@ -87,7 +87,7 @@ class Information(HoldsHessian):
                 packed = packed + float(setup.weights[worker]) ** 2 * scores
         state = replace(state, missing=missing, packed=packed, loss=loss, tries=state.tries + bool(replies.absent))
         if missing.any():
-            gone = any(failure.kind in FOR_GOOD for failure in replies.failures.values())
+            gone = any(failure.kind in PERMANENT for failure in replies.failures.values())
             return (replace(state, status="quorum_lost") if gone or state.tries >= self.patience else state), Info()
         return self._answered(state, setup), Info(objective=loss if self.hessian else np.nan)
 

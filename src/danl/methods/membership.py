@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from danl.objective.regions import IntArray
-from danl.protocol.messages import FOR_GOOD, Array, Mask
+from danl.protocol.messages import PERMANENT, Array, Mask
 from danl.protocol.replies import Replies
 from danl.storage.serialize import storable
 
@@ -43,7 +43,7 @@ class Membership:
         if replies.failures:
             missed[list(replies.absent)] += 1
             for worker, failure in replies.failures.items():
-                if failure.kind in FOR_GOOD:
+                if failure.kind in PERMANENT:
                     missed[worker] = max(missed[worker], patience)
         missed[here] = 0
         alive = missed < patience

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from danl.methods.acceptance import Step, margins_of, size_of
+from danl.methods.acceptance import Step, margins_of, scale_of
 from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn, too_few
-from danl.methods.ending import Origin, Remark, verdict
 from danl.methods.shared_options import check_options
+from danl.methods.stopping import InitialCurvature, Remark, final_status
 from danl.protocol.messages import Array, Exchange, HessianTask, LossTask
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss
@@ -33,7 +33,7 @@ class NewtonState:
     status: Status | None = None
     loss: float = np.inf
     largest: float = 0.0  # |loss| so far
-    origin: Origin | None = None  # where some coefficients have no penalty: to see those that have no end
+    initial: InitialCurvature | None = None  # where some coefficients have no penalty: to see those that have no end
     remark: Remark | None = None
     step: Step | None = None
     searching: bool = False
@@ -93,19 +93,19 @@ class Newton(HoldsHessian):
         curvature = project(hessian, setup.floor(self.mu), setup.strong_convexity)
         w, before = state.trial, state.step
         largest = max(state.largest, abs(loss), margins_of(curvature, w))
-        size = size_of(loss, largest)
-        origin = Origin.of(curvature, size, setup) if np.isinf(state.loss) else state.origin
-        step = Step.down(curvature, gradient, size)
+        scale = scale_of(loss, largest)
+        initial = InitialCurvature.of(curvature, scale, setup) if np.isinf(state.loss) else state.initial
+        step = Step.down(curvature, gradient, scale)
         info = Info(step.decrement, objective=loss, exact_norm=norm)
         # Or there is no decrease left that a double could show.
         stalled = before is not None and step.negligible and step.decrement >= before.decrement / 2
         if step.decrement <= setup.tol or stalled:
-            status, remark = verdict("converged", origin, w, step)
+            status, remark = final_status("converged", initial, w, step)
             if status is not None:
-                return NewtonState(w, status, loss, largest, origin, remark), info
-        if origin is not None:
-            origin = origin.after(step.direction)
-        return NewtonState(w, None, loss, largest, origin, step=step), info
+                return NewtonState(w, status, loss, largest, initial, remark), info
+        if initial is not None:
+            initial = initial.after(step.direction)
+        return NewtonState(w, None, loss, largest, initial, step=step), info
 
 
 def rejected(state: NewtonState) -> tuple[NewtonState, Info]:
@@ -114,5 +114,5 @@ def rejected(state: NewtonState) -> tuple[NewtonState, Info]:
     shorter = state.step.shorter()
     if shorter is not None:
         return replace(state, step=shorter, searching=True), Info(trial_rejected=True)
-    status, remark = verdict(state.step.given_up(), state.origin, state.w, state.step, final=True)
+    status, remark = final_status(state.step.given_up(), state.initial, state.w, state.step, final=True)
     return replace(state, step=None, status=status, remark=remark), Info(trial_rejected=True)

@@ -41,7 +41,7 @@ HELPED = 0.9
 """New curvature helped when the decrements shrink to this share, at most, of what they shrank to a step before."""
 MOST_DETOURS = 6
 """After so many stretches of slow masked rounds, 2^5 steps from whole gradients are taken between two of them."""
-IDLE = 20
+MOST_WITHOUT_HALVING = 20
 """At rounding level, a gradient that has not halved over so many exact ones will not."""
 
 
@@ -65,7 +65,7 @@ class Stretch:
     def next(self) -> Stretch:
         return replace(self, begin=self.objective, rounds=0, number=self.number + 1)
 
-    def worth(self) -> bool:
+    def gained_enough(self) -> bool:
         """Whether its rounds gained enough; where not everyone reported, nobody knows."""
         return self.begin - self.objective >= WORTH * self.rounds * self.whole
 
@@ -84,8 +84,8 @@ class QuasiNewtonProgress(Progress):
     rate: float = np.inf  # how the gains shrank a step before it
     stretch: Stretch = Stretch(np.nan)  # since everyone's whole gradient was known
     slow: int = 0  # stretches of masked rounds in a row that were too slow
-    lowest: float = np.inf  # of the exact gradients' decrements; halved at least from one to the next
-    idle: int = 0  # exact gradients since
+    lowest: float = np.inf  # the decrement at the last exact gradient that halved it
+    n_without_halving: int = 0  # exact gradients since
 
     @classmethod
     def start(cls, sampling: Sampling, options: DANL, setup: Setup) -> QuasiNewtonProgress:
@@ -106,7 +106,7 @@ class QuasiNewtonProgress(Progress):
         progress = replace(progress, stretch=Stretch(objective) if exact else self.stretch.after(objective))
         if exact:
             progress = progress._after_exact(step, first=self.since_hessian == 0)
-            if step.decrement <= tol or (step.negligible and progress.idle >= IDLE):
+            if step.decrement <= tol or (step.negligible and progress.n_without_halving >= MOST_WITHOUT_HALVING):
                 return progress, step, None
             progress = replace(progress, sampling=self.sampling.after_hessians(step.gain, finish=options.finish))
         settled = step.decrement <= tol or step.negligible
@@ -120,7 +120,7 @@ class QuasiNewtonProgress(Progress):
             self,
             detour=max(self.detour - 1, 0),
             lowest=step.decrement if halved else self.lowest,
-            idle=0 if halved else self.idle + 1,
+            n_without_halving=0 if halved else self.n_without_halving + 1,
         )
         return replace(progress, gain=step.gain) if first else progress
 
@@ -133,14 +133,14 @@ class QuasiNewtonProgress(Progress):
         if state.membership.regroup:
             return self, "hessian"
         if state.base.fresh and slow and not settled:
-            # Where the newest curvature exchange has not helped, the next but one waits twice as long.
+            # If the newest curvature exchange did not help, double the wait.
             wait = self.shortest_wait if rate <= HELPED * self.rate else 2 * self.wait
             return replace(self, rate=rate, wait=wait), "hessian"
         if settled or self.detour > 0 or nobody_sent(state, known, options.gamma_max):
             return self, "full"
         if self.stretch.rounds != options.window:
             return self, "gradient"
-        if self.stretch.worth():
+        if self.stretch.gained_enough():
             return replace(self, slow=0, stretch=self.stretch.next()), "gradient"
         times = min(self.slow + 1, MOST_DETOURS) if self.stretch.number == 0 else 0
         return replace(self, slow=times, detour=2 ** max(times - 1, 0)), "full"

@@ -42,11 +42,11 @@ from danl.methods.acceptance import (
 )
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.curvature_exchange import hessian_task, new_curvature, sketch_number, without_pairs
-from danl.methods.ending import Origin, verdict
 from danl.methods.membership import Membership, weights_among
 from danl.methods.quasi_newton_progress import QuasiNewtonProgress
 from danl.methods.questions import NewtonProgress, Progress, Sampling, masked_round
 from danl.methods.safeguarded_state import Answers, Known, Point, Question, SafeguardedState, Trial
+from danl.methods.stopping import InitialCurvature, final_status
 from danl.protocol.messages import Array, Exchange, GradientTask, LossTask, Mask, Task
 from danl.protocol.replies import Replies
 from danl.server.curvature import Curvature
@@ -108,7 +108,7 @@ class Safeguarded:
             assert state.known is not None
             return self._masked_round(state, state.known, replies, setup)
         answers = state.trial.answers or Answers.none(setup.n_workers, setup.n_coefficients)
-        answers = answers.with_replies(replies, setup.weights)
+        answers = answers.with_replies(replies)
         if _awaited(state, answers).any():  # ask those missing again, for the same model
             return _recorded(replace(state, trial=replace(state.trial, answers=answers)))
         state = replace(state, trial=replace(state.trial, answers=None))
@@ -146,12 +146,12 @@ class Safeguarded:
         if curvature is None:
             return _recorded(replace(state, status="diverged"))
         memory = Memory.fresh(answers.gradients, trial.w, setup.regions.n_regions, stamp=state.round)
-        now = known or Known(curvature, memory, losses, size=0.0)
+        now = known or Known(curvature, memory, losses, scale=0.0)
         now = replace(now, curvature=curvature, memory=memory)
         now = anchored(now, losses, state.weights, state.membership.members)
         if known is None:
             now = with_margins(now, trial.w)
-            now = replace(now, origin=Origin.of(curvature, now.size, setup))
+            now = replace(now, initial=InitialCurvature.of(curvature, now.scale, setup))
         gradient = memory.mean_all(state.weights)
         return self._next(replace(state, w=trial.w), now, gradient, setup, exact=True, newton=newton)
 
@@ -221,7 +221,7 @@ class Safeguarded:
         if isinstance(curvature, QuasiNewton) and len(curvature.steps):  # the pairs may be what rounding has spoilt
             known = replace(known, curvature=without_pairs(curvature))
             return _ask_base(replace(state, known=known), progress, progress.probe)
-        status, remark = verdict(step.given_up(), known.origin, base.w, step, final=True)
+        status, remark = final_status(step.given_up(), known.initial, base.w, step, final=True)
         return _recorded(replace(state, status=status, remark=remark), rejected=True)
 
     def _rejected_with_noise(self, state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> Absorbed:
@@ -262,13 +262,13 @@ class Safeguarded:
         if exact and isinstance(curvature, QuasiNewton):
             curvature = curvature.with_gradient(base.w, gradient, state.weights, self.options.n_pairs)
             known = replace(known, curvature=curvature)
-        step = Step.down(curvature, gradient, known.size)
+        step = Step.down(curvature, gradient, known.scale)
         progress, step, question = state.progress.after(
             step, state, known, self.options, setup.tol, exact=exact, newton=newton
         )
-        status, remark = (None, None) if question else verdict("converged", known.origin, base.w, step)
-        if exact and known.origin is not None:
-            known = replace(known, origin=known.origin.after(step.direction))
+        status, remark = (None, None) if question else final_status("converged", known.initial, base.w, step)
+        if exact and known.initial is not None:
+            known = replace(known, initial=known.initial.after(step.direction))
         trial = _trial(question or progress.probe, base, step) if status is None else state.trial
         state = replace(state, trial=trial, progress=progress, known=known, status=status, remark=remark)
         return _recorded(state, exact_norm=norm, rejected=rejected)
@@ -302,4 +302,6 @@ def _recorded(state: SafeguardedState, *, exact_norm: float = np.nan, rejected: 
     """The state, and what the exchange showed."""
     lost = np.flatnonzero(~state.membership.alive).tolist() if state.status == "quorum_lost" else ()
     objective = np.nan if state.known is None else objective_at_anchor(state.known, state.weights)
-    return state, Info(state.progress.decrement, False, objective, exact_norm, rejected, tuple(lost))
+    return state, Info(
+        state.progress.decrement, objective=objective, exact_norm=exact_norm, trial_rejected=rejected, lost=tuple(lost)
+    )

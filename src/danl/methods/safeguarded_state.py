@@ -9,8 +9,8 @@ import numpy as np
 
 from danl.methods.acceptance import Step
 from danl.methods.base import Status
-from danl.methods.ending import Origin, Remark
 from danl.methods.membership import Membership
+from danl.methods.stopping import InitialCurvature, Remark
 from danl.protocol.messages import Array, Mask
 from danl.protocol.replies import Replies
 from danl.server.curvature import Curvature
@@ -37,7 +37,7 @@ class Answers:
     def none(cls, n_workers: int, d: int) -> Answers:
         return cls(np.zeros(n_workers, dtype=bool), np.full(n_workers, np.nan), np.zeros((n_workers, d)))
 
-    def with_replies(self, replies: Replies, weights: Array) -> Answers:
+    def with_replies(self, replies: Replies) -> Answers:
         here, hessian, gradients = replies.workers, self.hessian, self.gradients
         answered, losses = self.answered.copy(), self.losses.copy()
         answered[here], losses[here] = True, replies.losses_of_all(len(losses))[here]
@@ -81,9 +81,9 @@ class Known:
     curvature: Curvature
     memory: Memory
     losses: Array  # (N,): at the anchor, nan for workers that were not members then
-    size: float  # of the objective there: sum_i weight_i |F_i|
+    scale: float  # of the objective there: sum_i weight_i |F_i|
     largest: float = 0.0  # of these so far
-    origin: Origin | None = None  # where some coefficients have no penalty: to see those that have no end
+    initial: InitialCurvature | None = None  # where some coefficients have no penalty: to see those that have no end
 
 
 @storable

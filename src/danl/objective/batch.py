@@ -51,12 +51,12 @@ def few_of_many(count: int, n_workers: int, numbers: int) -> bool:
 
 
 class RowChunks:
-    """CSR rows cut into chunks, so that those of some workers can be gone through alone (`kernels.cut_rows`)."""
+    """CSR rows cut into chunks, so that those of some workers can be gone through alone (`kernels.csr_chunks`)."""
 
     def __init__(self, X: Any, bounds: Sequence[int], value: float | None = None) -> None:
         """Worker i has the rows from bounds[i] to bounds[i + 1]."""
         self.shape = X.shape
-        self.chunks = kernels.cut_rows(X, bounds, value)
+        self.chunks = kernels.csr_chunks(X, bounds, value)
 
     def times(self, w: Array, selected: Sequence[bool] | None = None) -> Array:
         """X w; with a row of `w` for every worker, of each with its own. Those not selected have zeros."""
@@ -259,20 +259,20 @@ class Batch:
         counted = weights != 0  # a worker that does not count may be infinite
         if not counted.all():
             weights, losses, gradients = weights[counted], losses[counted], gradients[counted]
-        return float(weights @ losses), weights @ gradients
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(weights @ losses), weights @ gradients
 
     def losses_and_gradients(
         self, w: Array, masks: Mask | None = None, workers: IntArray | None = None, holders: IntArray | None = None
     ) -> tuple[Array, Array]:
         """F_i and grad F_i of every worker, (N,) and (N, d): at w, or with `masks` (N, d) at w * mask of each.
 
-        Where only the losses of some `workers` are wanted, or the gradients of some `holders` among them, what there is
-        of the others means nothing.
+        Where only the losses of some `workers` are wanted, or the gradients of some `holders` among them, the rows of
+        the others are undefined.
         """
         layout, model = self.layout, w if masks is None else w * masks
         shape = (self.n_workers, layout.n_outputs, layout.columns)
         penalised = self._penalised(model)
-        penalty = self._penalty(penalised)
         model = model.reshape(shape[1:] if masks is None else shape)
         selected, holding = self._selected(workers), self._selected(workers if holders is None else holders)
         at_once = len(self.blocks) == 1 and layout.n_coefficients == layout.n_features
@@ -303,7 +303,7 @@ class Batch:
             wanted = losses if workers is None else losses[workers]
             if self._logarithmic and not (wanted.min() > SMALL_LOSS and wanted.max() < np.inf):
                 losses = self.scale * self._segments.sums(self.loss.value(self.y, z))
-            losses += penalty
+            losses += self._penalty(penalised)
             gradients = gradients.reshape(self.n_workers, layout.n_coefficients)
             if self.scale_after:
                 gradients *= self.scale[:, None]
@@ -324,7 +324,7 @@ class Batch:
     def _margins(self, block: RowBlock, model: Array, selected: Sequence[bool] | None = None) -> Array:
         """A w of every row, with a model (outputs, columns); A_i w_i with one for every worker, (N, outputs, columns).
 
-        Workers that are not selected have zeros, or what they would have otherwise.
+        The rows of workers that are not selected are undefined.
         """
         layout, shared = self.layout, model.ndim == 2
         if shared and layout.n_outputs > 1:
@@ -387,6 +387,7 @@ class Batch:
         if self._newest is None or not np.array_equal(self._newest[0], w):
             self.passes += 1
             model = w.reshape(self.layout.n_outputs, self.layout.columns)
-            parts = [self._margins(block, model) for block in self.blocks]
+            with np.errstate(over="ignore", invalid="ignore"):
+                parts = [self._margins(block, model) for block in self.blocks]
             self._newest = (w.copy(), parts[0] if len(parts) == 1 else np.concatenate(parts))
         return self._newest[1]

@@ -74,7 +74,9 @@ def repeated_value(X: Any) -> float | None:
     return float(X.data[0]) if X.nnz and all((part == X.data[0]).all() for part in parts) else None
 
 
-def cut_rows(X: Any, bounds: Sequence[int], value: float | None) -> list[tuple[int, slice, int, tuple[Any, Any, Any]]]:
+def csr_chunks(
+    X: Any, bounds: Sequence[int], value: float | None
+) -> list[tuple[int, slice, int, tuple[Any, Any, Any]]]:
     """Chunks of CSR rows: part of `bounds`, rows, how many they are, and the arrays of a CSR matrix.
 
     Where `value` is the one number that is stored, chunks are about CHUNK_ENTRIES large and have the same values in
@@ -82,7 +84,7 @@ def cut_rows(X: Any, bounds: Sequence[int], value: float | None) -> list[tuple[i
     """
     cuts = []
     for part, (first, last) in enumerate(pairwise(bounds)):
-        ends = [first, last] if value is None else row_cuts(X, CHUNK_ENTRIES, first, last)
+        ends = [first, last] if value is None else row_boundaries(X, CHUNK_ENTRIES, first, last)
         cuts += [(part, a, b, X.indptr[a], X.indptr[b]) for a, b in pairwise(ends)]
     same = None if value is None else np.full(max((end - start for *_, start, end in cuts), default=0), value)
     chunks = []
@@ -120,11 +122,11 @@ class Sandwich:
     def _kernel(self) -> Callable[[Array], Array]:
         X = self._X
         if not sparse.issparse(X):
-            return lambda weights: blocked(X, weights)
+            return lambda weights: dense_sandwich(X, weights)
         n_rows, d = X.shape
         if X.nnz > NEARLY_DENSE * n_rows * d:
             dense = X.toarray()  # at most three times the memory of the sparse one
-            return lambda weights: blocked(dense, weights)
+            return lambda weights: dense_sandwich(dense, weights)
         work = float(np.square(np.diff(X.indptr).astype(float)).sum())
         if (work > LARGE or "tabmat" in sys.modules) and is_installed("tabmat"):
             return tabmat_sandwich(X)
@@ -135,7 +137,7 @@ def tabmat_sandwich(X: Any) -> Callable[[Array], Array]:
     """The product of a large sparse matrix: tabmat's, block by block of rows that stay in the cache."""
     from tabmat import SparseMatrix
 
-    bounds = row_cuts(X, BLOCK_ENTRIES)
+    bounds = row_boundaries(X, BLOCK_ENTRIES)
     blocks = []
     for first, last in pairwise(bounds):
         rows = rows_of(X, first, last)
@@ -151,7 +153,7 @@ def tabmat_sandwich(X: Any) -> Callable[[Array], Array]:
     return product
 
 
-def row_cuts(X: Any, most: int, first: int = 0, last: int | None = None) -> list[int]:
+def row_boundaries(X: Any, most: int, first: int = 0, last: int | None = None) -> list[int]:
     """Where blocks of sparse rows begin, and where the last one ends: each of about `most` stored entries or fewer."""
     last = int(X.shape[0]) if last is None else last
     start, end = int(X.indptr[first]), int(X.indptr[last])
@@ -165,7 +167,7 @@ def scipy_sandwich(X: Any, weights: Array) -> Array:
     return np.asarray((X.T @ scaled).toarray())
 
 
-def blocked(X: Any, weights: Array) -> Array:
+def dense_sandwich(X: Any, weights: Array) -> Array:
     """The product of a dense matrix, block by block of rows that stay in the cache."""
     n_rows, d = X.shape
     rows = max(BLOCK_BYTES // (8 * d), 16)

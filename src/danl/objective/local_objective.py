@@ -96,7 +96,9 @@ class LocalObjective:
 
     def second_derivatives(self, w: Array) -> Iterator[tuple[int, int, Array]]:
         """(k, m, r b_km) for every pair of outputs k <= m: second derivatives of the loss, with the rows' weights."""
-        return weighted_second_derivatives(self.loss, self.y, self.margins(w), self.row_weights)
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = self.margins(w)
+        return weighted_second_derivatives(self.loss, self.y, z, self.row_weights)
 
     def scores(self, w: Array) -> Array:
         """sum_j r_ij^2 g_ij g_ij^T, dense (d, d): the rows' own gradients, for standard errors that trust no model."""

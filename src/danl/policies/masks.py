@@ -49,6 +49,11 @@ def coverage_counts(masks: BoolArray) -> IntArray:
     return counts
 
 
+def mask_bytes(n_regions: int) -> int:
+    """A mask has one bit for every region, in whole bytes."""
+    return -(-n_regions // 8)
+
+
 def with_a_region(masks: BoolArray) -> BoolArray:
     """Who trains at all, from masks (N, Q) to shape (N,)."""
     return np.asarray(masks.T.copy().any(axis=0))  # a tenth of the time along the other axis

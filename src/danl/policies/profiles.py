@@ -25,6 +25,7 @@ import numpy as np
 
 from danl.checks import check_number
 from danl.policies.base import FloatArray
+from danl.policies.masks import mask_bytes
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,11 @@ def load_of(
     kept: Any, *, rows: Any, shard_bytes: Any, n_coefficients: int, n_regions: int, pruned: bool = False
 ) -> Load:
     """What it takes to train `kept` of `n_coefficients` coordinates; numbers or arrays of shape (N,)."""
-    mask_bytes = -(-n_regions // 8)
-    share = kept / n_coefficients
+    mask, share = mask_bytes(n_regions), kept / n_coefficients
     return Load(
         work_rows=rows * gradient_passes(share, pruned=pruned),
-        bytes_down=8 * n_coefficients + mask_bytes,
-        bytes_up=8 * kept + 8 + mask_bytes,
+        bytes_down=8 * n_coefficients + mask,
+        bytes_up=8 * kept + 8 + mask,
         memory=shard_bytes * share + 16 * kept if pruned else shard_bytes + 8 * (n_coefficients + kept),
     )
 

@@ -16,8 +16,8 @@ import numpy as np
 from scipy.linalg.lapack import dpptrf
 
 from danl.objective.regions import Regions
-from danl.protocol.hessian_form import HessianForm, sketch_matrix
-from danl.protocol.messages import Array, Array32, CurvatureTask, packed_size, unpack
+from danl.protocol.hessian_form import HessianForm, packed_blocks, sketch_matrix
+from danl.protocol.messages import Array, Array32, CurvatureTask, unpack
 
 CHOLESKY_LIMIT = 1000
 """Coefficients up to which every worker's Hessian is factorised to see that it is definite (d^3 / 3 each)."""
@@ -88,14 +88,10 @@ def numbers_fault(
         case "full":
             return hessian_fault(numbers, penalties, slack)
         case "block":
-            start = 0
-            for q in range(regions.n_regions):
-                own = regions.indices(q)
-                end = start + packed_size(own.size)
-                fault = hessian_fault(numbers[start:end], penalties[own], slack)
+            for q, (packed, own) in enumerate(packed_blocks(numbers, regions)):
+                fault = hessian_fault(packed, penalties[own], slack)
                 if fault is not None:
                     return f"region {q}: {fault}"
-                start = end
             return None
         case "diag":
             return _diagonal_fault(numbers, penalties, slack)

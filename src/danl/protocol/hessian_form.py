@@ -17,12 +17,13 @@ A sketch of more than (d - 1) / 2 columns would be more numbers than the whole H
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from danl.objective.regions import Regions
+from danl.objective.regions import IntArray, Regions
 from danl.protocol.messages import Array, CurvatureKind, CurvatureTask, packed_size
 from danl.protocol.streams import SKETCH, stream
 
@@ -49,11 +50,6 @@ class HessianForm:
     def of(cls, task: CurvatureTask) -> HessianForm:
         """What a task asks for."""
         return cls(task.kind, task.rank)
-
-    @property
-    def text(self) -> str:
-        """As it is written in an option."""
-        return f"lowrank:{self.rank}" if self.kind == "lowrank" else self.kind
 
     def columns(self, d: int) -> int:
         """Columns of the sketch for d coefficients."""
@@ -84,6 +80,12 @@ class HessianForm:
                 return d * (1 + self.columns(d))
             case "diag":
                 return d
+
+
+def packed_blocks(numbers: Array, regions: Regions) -> Iterator[tuple[Array, IntArray]]:
+    """The packed block of every region among the numbers of a block-diagonal Hessian, and the region's coordinates."""
+    ends = np.cumsum([packed_size(own.size) for own in regions.groups])[:-1]
+    return zip(np.split(numbers, ends), regions.groups, strict=True)
 
 
 @lru_cache(maxsize=2)

@@ -22,8 +22,17 @@ CurvatureKind = Literal["full", "block", "lowrank", "diag"]
 Dtype = Literal["float64", "float32"]
 Submodel = Literal["pruned", "full"]
 FailureKind = Literal["timeout", "died", "restarting", "gone", "refused", "invalid", "error"]
-"""No reply by the deadline; dead, or not back in time; down and expected back; dead for good; the rest by itself."""
-FOR_GOOD = ("refused", "invalid", "gone")
+"""Why there is no reply.
+
+    timeout      none by the deadline
+    died         the worker is dead, or was not back in time
+    restarting   it is down, and expected back
+    gone         it is dead for good
+    refused      its site does not answer such a task
+    invalid      its reply broke a rule
+    error        it raised an exception
+"""
+PERMANENT = ("refused", "invalid", "gone")
 """Failures after which a worker is not asked again in this run: it will not answer, or its answers are no good."""
 
 

@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 
 from danl.checks import check_number
+from danl.errors import InputError
 from danl.objective.regions import IntArray, Regions
-from danl.policies.masks import with_a_region
+from danl.policies.masks import mask_bytes, with_a_region
 from danl.protocol.hessian_checks import numbers_fault, packed_fault
 from danl.protocol.hessian_form import HessianForm
 from danl.protocol.messages import (
@@ -170,14 +171,14 @@ def bytes_down(exchange: Exchange) -> IntArray:
     each = np.full(len(exchange.workers), task_bytes(exchange.task))
     if exchange.masks is None:
         return each
-    each += -(-exchange.masks.shape[1] // 8)
+    each += mask_bytes(exchange.masks.shape[1])
     return each if exchange.idle is None else np.where(with_a_region(exchange.masks), each, task_bytes(exchange.idle))
 
 
 def task_bytes(task: Task) -> int:
     """Bytes of a task: its model, and its mask if it has one of its own."""
     w, mask = getattr(task, "w", None), getattr(task, "mask", None)
-    return (0 if w is None else int(w.nbytes)) + (0 if mask is None else -(-mask.size // 8))
+    return (0 if w is None else int(w.nbytes)) + (0 if mask is None else mask_bytes(mask.size))
 
 
 def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray:
@@ -187,10 +188,9 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
         case GradientTask():
             if replies.masks is None:
                 return np.full(n, 8 * (d + 1))
-            with_mask = (
-                True if exchange.idle is None else with_a_region(replies.masks)
-            )  # without a region the loss alone
-            return np.asarray(8 * (replies.masks @ regions.sizes) + 8 + -(-len(regions.sizes) // 8) * with_mask)
+            # Without a region the loss alone.
+            with_mask = True if exchange.idle is None else with_a_region(replies.masks)
+            return np.asarray(8 * (replies.masks @ regions.sizes) + 8 + mask_bytes(regions.n_regions) * with_mask)
         case HessianTask():
             return np.full(n, 8 * (packed_size(d) + d + 1))
         case CurvatureTask() as task:
@@ -239,6 +239,8 @@ class ReplyRules:
 
     def validate_replies(self, exchange: Exchange, replies: Replies, weights: Array) -> Replies:
         """The replies that may pass, and the weighted sum of their curvatures; the others are failures ("invalid")."""
+        if not replies.from_messages:
+            self._check_arrays(exchange, replies)
         blown_up = has_blown_up(exchange.task)
         if not blown_up and not _sums_are_finite(replies):
             replies = replies.without(self._not_finite(exchange, replies))
@@ -251,6 +253,29 @@ class ReplyRules:
         if replies.add_up is None and not replies.curvatures:
             return replies
         return self._with_sum(replies, weights)
+
+    def _check_arrays(self, exchange: Exchange, replies: Replies) -> None:
+        """Refuse arrays of an engine's own making that do not fit the exchange: a fault of the engine, not a worker."""
+        workers, senders, masks = replies.workers, replies.senders, replies.masks
+        n, d = len(workers), self.regions.n_coefficients
+        fault = None
+        if workers is not exchange.workers and not _within(workers, exchange.workers):
+            fault = "workers must be some of those that were asked, in increasing order"
+        elif senders is not workers and not _within(senders, workers):
+            fault = "senders must be some of the workers, in increasing order"
+        elif replies.losses.shape != (n,) or any(len(value) != n for value in replies.values.values()):
+            fault = f"losses and values must have a row for each of the {n} workers"
+        elif replies.gradients is not None and replies.gradients.shape != (len(senders), d):
+            fault = f"gradients must have the shape ({len(senders)}, {d})"
+        elif masks is not None and masks is not exchange.masks and not self._planned(exchange, workers, masks):
+            fault = "masks must be those that were planned, a row for each of the workers"
+        if fault is not None:
+            raise InputError(f"engine: its replies to exchange {exchange.task.exchange}: {fault}; see ReplyForm.stack")
+
+    def _planned(self, exchange: Exchange, workers: IntArray, masks: Mask) -> bool:
+        if exchange.masks is None:  # chosen by the workers
+            return masks.shape == (len(workers), self.regions.n_regions)
+        return np.array_equal(masks, exchange.masks[np.searchsorted(exchange.workers, workers)])
 
     def _not_finite(self, exchange: Exchange, replies: Replies) -> dict[int, Failure]:
         """Who sent a number that is none."""
@@ -265,7 +290,8 @@ class ReplyRules:
                 blame(int(replies.workers[row]), f"its loss is {float(replies.losses[row])}")
         excused = set(replies.workers[overflowed].tolist())
         rows = np.searchsorted(replies.workers, replies.senders)
-        for worker, row, gradient in zip(replies.senders.tolist(), rows, self._of(replies.gradients), strict=False):
+        gradients: Any = [] if replies.gradients is None else replies.gradients
+        for worker, row, gradient in zip(replies.senders.tolist(), rows, gradients, strict=False):
             counted = True if replies.masks is None else replies.masks[row][self.regions.of_coefficient]
             if worker not in excused and not np.isfinite(np.where(counted, gradient, 0.0)).all():
                 blame(worker, "its gradient is not finite")
@@ -274,10 +300,6 @@ class ReplyRules:
                 if name != "smoothness" and worker not in excused and not np.isfinite(value).all():
                     blame(worker, f"its {NAMES.get(name, name)} is not finite")
         return faults
-
-    @staticmethod
-    def _of(gradients: Array | None) -> Array:
-        return np.zeros((0, 0)) if gradients is None else gradients
 
     def _bad_curvatures(self, exchange: Exchange, replies: Replies, blown_up: bool) -> dict[int, Failure]:
         """Whose Hessian, or part of one, cannot be that of a convex function with a penalty."""
@@ -313,6 +335,13 @@ class ReplyRules:
         failures = {worker: Failure(worker, "invalid", fault) for worker, fault in summed.faults.items()}
         failures |= {worker: Failure(worker, "died", reason) for worker, reason in summed.lost.items()}
         return replace(replies.without(failures), add_up=None, curvature_sum=summed.packed)
+
+
+def _within(some: IntArray, all_of_them: IntArray) -> bool:
+    """Whether these numbers increase, and each is among the others."""
+    at = np.searchsorted(all_of_them, some)
+    found = bool((np.diff(some) > 0).all()) and bool((at < len(all_of_them)).all())
+    return found and np.array_equal(all_of_them[at], some)
 
 
 def has_blown_up(task: object) -> bool:

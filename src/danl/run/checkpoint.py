@@ -35,7 +35,7 @@ from danl.storage.appended import Appended
 from danl.storage.arrays import UnreadableError
 from danl.storage.atomic import write_bytes
 from danl.storage.folder import claimed, why_not
-from danl.storage.serialize import OTHER_VERSION, deserialize, pack, plain, serialize, unpack
+from danl.storage.serialize import OTHER_VERSION, deserialize, from_file, plain, serialize, to_file
 from danl.wording import counted
 
 MAGIC, VERSION = "danl-checkpoint", 3
@@ -98,7 +98,7 @@ class Checkpoints:
     def write(self, exchange: int, values: Mapping[str, Any], fingerprint: str) -> Path:
         """Write a checkpoint after so many exchanges."""
         path = self.path(exchange)
-        write_bytes(path, pack(values, magic=MAGIC, version=VERSION, fingerprint=fingerprint), durable=True)
+        write_bytes(path, to_file(values, magic=MAGIC, version=VERSION, fingerprint=fingerprint), durable=True)
         return path
 
     def newest(self, fingerprint: str) -> Resumed:
@@ -239,7 +239,7 @@ def plain_to_result(values: Mapping[str, Any]) -> Result:
 
 
 def _read(path: Path, fingerprint: str) -> dict[str, Any]:
-    return unpack(path.read_bytes(), magic=MAGIC, version=VERSION, fingerprint=fingerprint)
+    return from_file(path.read_bytes(), magic=MAGIC, version=VERSION, fingerprint=fingerprint)
 
 
 def _is_of(path: Path, fingerprint: str) -> bool:

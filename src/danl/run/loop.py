@@ -20,13 +20,13 @@ import numpy as np
 from danl.engines import Engine
 from danl.errors import warn
 from danl.methods import Status, Turn
-from danl.methods.acceptance import relative_decrement, size_of
-from danl.methods.ending import FLAT, Remark
+from danl.methods.acceptance import relative_decrement, scale_of
+from danl.methods.stopping import FLAT, Remark
 from danl.objective.centring import from_centred
 from danl.objective.problem import Problem
 from danl.objective.regions import IntArray
 from danl.protocol.costs import pruning_error, seconds_each
-from danl.protocol.messages import FOR_GOOD, Array, Exchange, Failure, GradientTask, MomentsTask
+from danl.protocol.messages import PERMANENT, Array, Exchange, Failure, GradientTask, MomentsTask
 from danl.protocol.replies import Replies, bytes_down, bytes_up
 from danl.run.checkpoint import CheckpointWriter, Resumed
 from danl.run.history import TRAINING, History, Row
@@ -134,12 +134,13 @@ class Loop:
         if self.is_over:
             self.save(last=True)
         while self.state.status is None and self.state.exchanges <= self.most_rows:
-            if self.run.ask_moments and not self.state.exchanges:
-                state, row = self._ask_moments()
-            elif self.state.estimate <= min(self.run.setup.tol, CHECK_AGAIN * self.state.failed_check):
-                state, row = self._check()
-            else:
-                state, row = self._exchange()
+            with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the status says so
+                if self.run.ask_moments and not self.state.exchanges:
+                    state, row = self._ask_moments()
+                elif self.state.estimate <= min(self.run.setup.tol, CHECK_AGAIN * self.state.failed_check):
+                    state, row = self._check()
+                else:
+                    state, row = self._exchange()
             self.history.append(row)
             self.state = state
             if self.saver is not None:
@@ -173,15 +174,15 @@ class Loop:
             status = "diverged"  # there is no optimum: proven
         return state if status is None else replace(state, status=status), row
 
-    def _transport(self, exchange: Exchange, lasting: tuple[str, ...] = FOR_GOOD) -> tuple[Exchange, Replies, RunState]:
-        """Step 2: out and in; those that are excluded are not asked, and count as gone. `lasting` failures exclude."""
+    def _transport(self, exchange: Exchange, fatal: tuple[str, ...] = PERMANENT) -> tuple[Exchange, Replies, RunState]:
+        """Step 2: out and in. Workers with a `fatal` failure are excluded: they are not asked again, and count as gone."""
         state, asked = self.state, exchange.workers
         if state.excluded:
             exchange = exchange.without(state.excluded)
         replies = self.run.rules.validate_replies(exchange, self.engine.exchange(exchange), self.run.setup.weights)
         if replies.failures or replies.dropped:
             self.failures.extend(replies.failures.values())
-            new = {who: failure for who, failure in replies.failures.items() if failure.kind in lasting}
+            new = {who: failure for who, failure in replies.failures.items() if failure.kind in fatal}
             notes = tuple(exclusion_note(failure, state.exchanges) for failure in new.values())
             state = replace(
                 state,
@@ -196,7 +197,7 @@ class Loop:
         """With an intercept, before anything else: the means of the columns, which are moved where they are large."""
         begun = time.perf_counter()
         exchange = self.run.setup.ask_everyone("moments", MomentsTask(0))
-        exchange, replies, state = self._transport(exchange, lasting=("invalid",))
+        exchange, replies, state = self._transport(exchange, fatal=("invalid",))
         begin = after_moments(self.run, replies)
         if begin is not self.run:
             moved = begin.problem is not self.run.problem
@@ -216,8 +217,8 @@ class Loop:
         decrement = math.nan
         if len(replies.workers) == setup.n_workers:
             gradient = mean_gradient(replies, setup.weights)
-            size = size_of(mean_loss(replies, setup.weights), getattr(method_state, "largest", 0.0))
-            decrement = relative_decrement(getattr(method_state, "metric", None), gradient, size)
+            scale = scale_of(mean_loss(replies, setup.weights), getattr(method_state, "largest", 0.0))
+            decrement = relative_decrement(getattr(method_state, "metric", None), gradient, scale)
         state = replace(state, info=replace(state.info, decrement=decrement))
         state, row = self._record(state, exchange, replies, state.w, time.perf_counter() - begun)
         if len(replies.absent) == len(replies.failures):  # else somebody is expected back: ask again

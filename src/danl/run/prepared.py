@@ -56,7 +56,7 @@ def centred(run: PreparedRun, centre: Array | None) -> PreparedRun:
 def after_moments(run: PreparedRun, replies: Replies) -> PreparedRun:
     """The run as it begins once the workers have reported the means of their columns and of their targets.
 
-    Those who did not, or may not, are not missed: any point near the rows will do.
+    The means of the workers that answered are enough: any point near the rows will do.
     """
     layout, values, weights = run.problem.layout, replies.values, run.setup.weights
     if not len(replies.workers):

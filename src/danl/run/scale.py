@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from danl.checks import check_whole
 from danl.errors import bad_argument
+from danl.policies.masks import mask_bytes
 from danl.protocol.messages import packed_size
 
 NUMBER = 8
@@ -105,7 +106,7 @@ class Scale:
         """Every kind of exchange."""
         n, d = self.workers, self.features
         share = 1.0 if self.coverage is None else self.coverage / n
-        mask = 0 if self.coverage is None else -(-self.regions // 8)
+        mask = 0 if self.coverage is None else mask_bytes(self.regions)
         model, hessian = NUMBER * d, NUMBER * (packed_size(d) + d + 1)
         fragments = round(n * share * NUMBER * d) + n * (mask + NUMBER)
         return (

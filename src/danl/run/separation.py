@@ -4,7 +4,7 @@
     quasi-complete    the same with rows on the border: some probabilities go to 0 or 1, some coefficients have no end
 
 A model that classifies every row proves the first, wherever the run stopped. Fitted probabilities tell of the second,
-and so do steps that stay large while nothing is gained by them, whatever the loss (`danl.methods.ending`).
+and so do steps that stay large while nothing is gained by them, whatever the loss (`danl.methods.stopping`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from danl.errors import warn
-from danl.methods.ending import NO_OPTIMUM
+from danl.methods.stopping import NO_OPTIMUM
 from danl.objective.local_objective import LocalObjective
 from danl.objective.losses import Array, Logistic, Multinomial, Poisson
 from danl.objective.problem import Problem, RemoteProblem

@@ -151,8 +151,7 @@ def solve(
     finally:
         folders.close()
         made_engine.close()
-    looked = result.status == "interrupted" or bool(result.products)  # a look at a model is no run to one
-    if not looked:
+    if result.status != "interrupted" and not result.products:  # products: a model was looked at, none was fitted
         result = look_for_separation(problem, result)
     callbacks.end(result)
     return result

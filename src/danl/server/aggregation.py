@@ -39,8 +39,8 @@ def mean_loss(replies: Replies, weights: Array) -> float:
     return float(shares(weights, replies.workers) @ replies.losses)
 
 
-def mean_loss_size(replies: Replies, weights: Array) -> float:
-    """sum_i weight_i |F_i| over the workers that answered: the size of the objective."""
+def mean_loss_scale(replies: Replies, weights: Array) -> float:
+    """sum_i weight_i |F_i| over the workers that answered: the scale of the objective."""
     own = weights[replies.workers]
     total = float(own.sum())
     return float(own @ np.abs(replies.losses)) / total if total > 0 else 0.0

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from danl.objective.regions import IntArray, Regions
-from danl.protocol.hessian_form import HessianForm, sketch_matrix
-from danl.protocol.messages import Array, Dtype, packed_size, unpack
+from danl.protocol.hessian_form import HessianForm, packed_blocks, sketch_matrix
+from danl.protocol.messages import Array, Dtype, unpack
 from danl.server.curvature import EIGENVALUE_ROUNDING, RELATIVE_FLOOR, Curvature, ProjectedHessian, project
 from danl.storage.serialize import storable
 
@@ -117,9 +117,8 @@ def build(
     d = regions.n_coefficients
     match form.kind:
         case "block":
-            ends = np.cumsum([packed_size(own.size) for own in regions.groups])[:-1]
-            cut = zip(np.split(numbers, ends), regions.groups, strict=True)
-            parts = tuple(project(unpack(packed, own.size), mu, least) for packed, own in cut)
+            blocks = packed_blocks(numbers, regions)
+            parts = tuple(project(unpack(packed, own.size), mu, least) for packed, own in blocks)
             return BlockDiagonal(parts, regions.groups)
         case "lowrank":
             omega = sketch_matrix(sketch, d, form.columns(d))

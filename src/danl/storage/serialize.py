@@ -9,13 +9,13 @@ name and its fields, and takes part only if its class says so. A method of your 
         w: Array
         status: Status | None = None
 
-`pack` makes one npz of a value (`danl.storage.arrays`):
+`to_file` makes one npz of a value (`danl.storage.arrays`):
 
     head            JSON: what the file is (magic), version, digest: SHA-256 of the text and of every array
     text            JSON: a fingerprint, and the value with a reference wherever an array belongs
     a0, a1, ...     the arrays: float64, int64 or bool
 
-`unpack` refuses a file of another kind, version or fingerprint, and one whose digest differs. The digest finds damage
+`from_file` refuses a file of another kind, version or fingerprint, and one whose digest differs. The digest finds damage
 and careless changes; it is no signature.
 """
 
@@ -115,7 +115,7 @@ def plain(value: Any, otherwise: Callable[[Any], Any] | None = None) -> Any:
     return otherwise(value)
 
 
-def pack(values: Mapping[str, Any], *, magic: str, version: int, fingerprint: str = "") -> bytes:
+def to_file(values: Mapping[str, Any], *, magic: str, version: int, fingerprint: str = "") -> bytes:
     """The values as a file."""
     arrays: dict[str, AnyArray] = {}
     whole = {name: serialize(value, arrays) for name, value in values.items()}
@@ -124,7 +124,7 @@ def pack(values: Mapping[str, Any], *, magic: str, version: int, fingerprint: st
     return to_npz({"head": _bytes(head), "text": _bytes(text), **arrays})
 
 
-def unpack(data: bytes, *, magic: str, version: int, fingerprint: str = "") -> dict[str, Any]:
+def from_file(data: bytes, *, magic: str, version: int, fingerprint: str = "") -> dict[str, Any]:
     """The values of a file; `UnreadableError` says what is wrong with anything else."""
     stored = from_npz(data, f"{magic} file")
     try:

@@ -62,8 +62,8 @@ class Remark:
 
 @storable
 @dataclass(frozen=True)
-class Origin:
-    """The curvature and the objective's size at the start, where some coefficients have no penalty.
+class InitialCurvature:
+    """The curvature and the objective's scale at the start, where some coefficients have no penalty.
 
     Near an optimum steps vanish with the decrement. Where there is none, as with a feature that tells the class of some
     rows alone, or a group without any event, Newton's steps go on at the same length while curvature, gradient and
@@ -71,27 +71,27 @@ class Origin:
     """
 
     curvature: Curvature
-    size: float
+    scale: float
     reached: float = np.inf  # by the newest step from everyone's whole gradient
 
     @classmethod
-    def of(cls, curvature: Curvature, size: float, setup: Setup) -> Origin | None:
+    def of(cls, curvature: Curvature, scale: float, setup: Setup) -> InitialCurvature | None:
         """Of all that has no penalty: everything, the intercepts, or nothing."""
         if not setup.penalised:
-            return cls(curvature, size)
+            return cls(curvature, scale)
         if setup.strong or not setup.free.any():
             return None
         free = np.flatnonzero(setup.free)
         own = curvature.times(np.eye(setup.n_coefficients)[:, free])[free, np.arange(free.size)]
         diagonal = np.zeros(setup.n_coefficients)
         diagonal[free] = own
-        return cls(Diagonal(diagonal), size)
+        return cls(Diagonal(diagonal), scale)
 
     def reach(self, step: Array) -> float:
         """The square of a step's length."""
-        return float(step @ self.curvature.times(step)) / max(self.size, TINY)
+        return float(step @ self.curvature.times(step)) / max(self.scale, TINY)
 
-    def after(self, step: Array) -> Origin:
+    def after(self, step: Array) -> InitialCurvature:
         """With the reach of a step, to see whether the next one is shorter."""
         return replace(self, reached=self.reach(step))
 
@@ -102,19 +102,19 @@ class Origin:
         return tuple(sorted(int(j) for j in most if shares[j] > WORTH_NAMING * shares.max()))
 
 
-def verdict(
-    status: Status, origin: Origin | None, w: Array, step: Step, *, final: bool = False
+def final_status(
+    status: Status, initial: InitialCurvature | None, w: Array, step: Step, *, final: bool = False
 ) -> tuple[Status | None, Remark | None]:
     """How a run ends that would end with this status, and what to say of it: "converged" only at an optimum.
 
     `step` is the one that would come next from w. None: the run does not end, one more step will tell, unless the
-    verdict is `final`.
+    status is `final`.
     """
-    direction, size = step.direction, max(step.size, TINY)
-    reach = 0.0 if origin is None or not np.isfinite(direction).all() else origin.reach(direction)
-    if origin is not None and reach > NOT_SMALL**2 and -step.slope < VANISHED * reach * size:
-        growing = tuple(j for j in origin.growing(direction) if abs(direction[j]) > GROWS * abs(w[j]))
-        if growing and not final and reach < SHRINKS**2 * origin.reached:
+    direction, scale = step.direction, max(step.scale, TINY)
+    reach = 0.0 if initial is None or not np.isfinite(direction).all() else initial.reach(direction)
+    if initial is not None and reach > NOT_SMALL**2 and -step.slope < VANISHED * reach * scale:
+        growing = tuple(j for j in initial.growing(direction) if abs(direction[j]) > GROWS * abs(w[j]))
+        if growing and not final and reach < SHRINKS**2 * initial.reached:
             return None, None
         if growing:
             return "diverged", Remark(ENDLESS, growing)
