@@ -175,7 +175,7 @@ class Loop:
         return state if status is None else replace(state, status=status), row
 
     def _transport(self, exchange: Exchange, fatal: tuple[str, ...] = PERMANENT) -> tuple[Exchange, Replies, RunState]:
-        """Step 2: out and in. Workers with a `fatal` failure are excluded: they are not asked again, and count as gone."""
+        """Step 2: out and in. Who has a `fatal` failure is excluded: not asked again, and counted as gone."""
         state, asked = self.state, exchange.workers
         if state.excluded:
             exchange = exchange.without(state.excluded)

@@ -15,8 +15,8 @@ name and its fields, and takes part only if its class says so. A method of your 
     text            JSON: a fingerprint, and the value with a reference wherever an array belongs
     a0, a1, ...     the arrays: float64, int64 or bool
 
-`from_file` refuses a file of another kind, version or fingerprint, and one whose digest differs. The digest finds damage
-and careless changes; it is no signature.
+`from_file` refuses a file of another kind, version or fingerprint, and one whose digest differs. The digest finds
+damage and careless changes; it is no signature.
 """
 
 from __future__ import annotations
