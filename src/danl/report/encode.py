@@ -12,10 +12,9 @@ import numpy as np
 
 from danl.objective.regions import IntArray
 from danl.report.recorded import RecordedRun
-from danl.run.history import TRAINING, History
+from danl.run.history import KINDS, TRAINING, History
 from danl.run.trace import Bits, Int8Array, Trace
 
-KINDS = ("hessian", "gradient", "loss", "local-steps", "smoothness", "scores", "check")
 MOST_POINTS = 6000
 """Exchanges on a curve; more than a screen has pixels."""
 MARKED_POINTS = MOST_POINTS // 6

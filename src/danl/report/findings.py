@@ -1,7 +1,8 @@
-"""What there is to say of a run, in sentences: each function looks at one thing, and yields nothing where that is so.
+"""What there is to say of a run, in sentences.
 
-They are pure functions of the rows, the trace and the configuration, so that every sentence can be checked against the
-numbers it is made of. `advice.py` has what to try next.
+Each function looks at one thing and yields nothing if there is nothing to say. They are pure
+functions of the rows, the trace and the configuration, so that every sentence can be checked against the numbers it is
+made of. `advice.py` has what to try next.
 """
 
 from __future__ import annotations

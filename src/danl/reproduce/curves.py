@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from danl.errors import InputError
+from danl.methods.base import LOST
 from danl.reproduce.runs import FIGURES, PAPER, Curve, Plan
 from danl.reproduce.store import Store, StoredRun
 from danl.storage.atomic import written_whole
@@ -109,8 +110,8 @@ class CurveData:
     @property
     def diverged(self) -> bool:
         """Whether most runs diverged."""
-        ends = Counter(dict(self.endings))
-        return 2 * (ends["diverged"] + ends["quorum_lost"]) > ends.total()
+        ends = dict(self.endings)
+        return 2 * sum(ends.get(status, 0) for status in LOST) > sum(ends.values())
 
 
 @dataclass(frozen=True)

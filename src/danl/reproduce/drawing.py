@@ -147,7 +147,8 @@ def draw_penalties(parts: Mapping[View, Panels], plan: Plan, out: Path) -> list[
         _title(figure, f"Where each reading starts to converge: log10 of the gap after {rounds} rounds")
         _foot(
             figure,
-            f"Median over {plan.n_seeds} seeds of f(w) - F*, F* the verified optimum. Dark is good; -16 is rounding.",
+            f"Median over {plan.n_seeds} seeds of f(w) - F*, F* the verified optimum. Dark is good; "
+            f"{np.log10(FLOOR):.0f} is rounding.",
             "x: most seeds diverged; inf: f(w) left every bound. Above the white line: Figure 1; below it: Figure 2.",
         )
         return _write(figure, view, plan, out)

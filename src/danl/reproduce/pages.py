@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -36,9 +37,18 @@ def environment(plan: Plan, digests: Mapping[str, str]) -> dict[str, Any]:
         "code_sha256": code_digest(),
         "plan": asdict(plan) | {"seeds": list(plan.seeds)},
         "data_sha256": dict(digests),
-        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in LIBRARIES},
+        "versions": {"python": platform.python_version()} | versions(),
         "machine": {"platform": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
     }
+
+
+def versions() -> dict[str, str]:
+    """The versions of those of LIBRARIES that are installed."""
+    found = {}
+    for name in LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def processor() -> str:

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 
+from danl.methods.base import LOST
 from danl.reproduce.claims.base import Reader, Table
 from danl.reproduce.runs import FIGURES, Plan
 from danl.wording import gap_text
@@ -24,7 +25,7 @@ def endings(plan: Plan, figure: str, read: Reader) -> Table:
             for data in plan.data:
                 stored = [read(run) for run in plan.curve_runs(data, penalty, reading, curve)]
                 gap = float(np.median([each.gaps()[-1] for each in stored]))
-                diverged = sum(each.status == "diverged" for each in stored)
+                diverged = sum(each.status in LOST for each in stored)
                 cells.append(shown_gap(gap) + (f", {diverged} of {len(stored)} diverged" if diverged else ""))
             rows.append((f"`{reading}`", curve.label, penalty, *cells))
     return Table(("reading", "masks", "penalty", *plan.data), tuple(rows))

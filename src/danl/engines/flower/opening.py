@@ -1,7 +1,8 @@
 """What travels in Flower's messages: a task or a reply (`danl.protocol.wire`), and with a task what a site must know.
 
 content   RecordDict {"danl": ConfigRecord {"message": bytes, "opening": JSON}}
-type      query.facts, train.hessian, train.curvature, train.gradient, train.loss, train.local_steps, train.smoothness
+type      query.facts, train.hessian, train.curvature, train.gradient, train.loss, train.local_steps,
+          train.smoothness, train.scores, train.moments
 group     the number of the exchange
 
 A Flower site starts a new process for every message, so nothing can be sent once and kept in memory. Nothing needs to

@@ -46,7 +46,7 @@ class SiteRules:
         of them for a Hessian or a model) over the rows they are computed on. Many features of few rows tell the rows.
     tasks : tuple of str
         The tasks it accepts: hessian, curvature (a part of a Hessian, or one in float32), gradient, loss,
-        local-steps, scores, smoothness.
+        local-steps, scores, smoothness, moments.
 
     """
 

@@ -52,7 +52,7 @@ function layoutOf(x, y, more = {}) {
 }
 
 function marked(rows, mark, i) {
-  if (mark === "hessian") return rows.kind[i] === HESSIAN;
+  if (mark === "hessian") return state.kinds[rows.kind[i]] === "hessian";
   return mark === "refused" ? rows.refused[i] === 1 : rows.failed[i] > 0;
 }
 
