@@ -25,7 +25,7 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 NAMED_REGIONS = 3
 """Regions with the longest waits that are named one by one."""
-ENDINGS: dict[str, tuple[Tone, str]] = {
+ENDING_WORDS: dict[str, tuple[Tone, str]] = {
     "converged": ("good", "Converged"),
     "max_rounds": ("warn", "Used up its rounds without reaching the tolerance: ended"),
     "diverged": ("warn", "Diverged: ended"),
@@ -68,7 +68,7 @@ def ending(run: RecordedRun) -> Iterator[Finding]:
     if run.status == "running":
         yield Finding("note", f"Is running: {reached.format(' so far')}. So far it {cost}.")
     else:
-        tone, words = ENDINGS.get(run.status, ("note", f"How it ended is not known ({_why_unknown(run)}): it is"))
+        tone, words = ENDING_WORDS.get(run.status, ("note", f"How it ended is not known ({_why_unknown(run)}): it is"))
         yield Finding(tone, f"{words} after {reached.format('')}. It {cost}.")
 
 

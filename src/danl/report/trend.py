@@ -97,11 +97,11 @@ def _slower_since(logs: Array) -> int | None:
 
 def _fall_of(logs: Array) -> float:
     """By how much these fall from one to the next, by a straight line through them; 0 where they are flat or noise."""
-    slope, explained = _line(logs)
+    slope, explained = line_through(logs)
     return -slope if -slope * (len(logs) - 1) >= FLAT and explained >= LIKE_A_LINE else 0.0
 
 
-def _line(logs: Array) -> tuple[float, float]:
+def line_through(logs: Array) -> tuple[float, float]:
     """The slope of the straight line through these, and the share of their variance that it explains."""
     places = np.arange(len(logs), dtype=float)
     slope, offset = np.polyfit(places, logs, 1)
@@ -114,7 +114,7 @@ def _manner(logs: Array) -> str:
     """Linearly (a straight line on the log scale), faster and faster, slower and slower, or unevenly."""
     if len(logs) < 4:
         return "quickly"
-    if _line(logs)[1] >= STEADY:
+    if line_through(logs)[1] >= STEADY:
         return "linearly"
     half = len(logs) // 2
     first, second = logs[0] - logs[half], logs[half] - logs[-1]

@@ -22,7 +22,7 @@ import numpy as np
 
 from danl.checks import check_installed
 from danl.errors import InputError
-from danl.plots.figures import COLOURS, MARKERS, STYLES
+from danl.plots.figures import line_style
 from danl.protocol.messages import Array
 from danl.reproduce.curves import (
     PENALTY_FIGURES,
@@ -170,7 +170,7 @@ def config_of(png: Path) -> dict[str, Any]:
 def _draw_panel(axes: Axes, panel: PanelData, *, markersize: float, ticks: int) -> None:
     last = len(panel.curves[0].median) - 1
     for number, curve in enumerate(panel.curves):
-        look = _look(number, markersize)
+        look = line_style(number, linewidth=LINE_WIDTHS[number], markersize=markersize)
         exchanges = np.arange(last + 1)
         low, median, high = map(_drawn, (curve.low, curve.median, curve.high))
         axes.fill_between(exchanges, low, high, color=look["color"], alpha=0.16, linewidth=0)
@@ -188,16 +188,6 @@ def _draw_panel(axes: Axes, panel: PanelData, *, markersize: float, ticks: int) 
     axes.set_xticks(range(0, last + 1, ticks))
     axes.set_xlim(-1, last + 1)
     axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
-
-
-def _look(number: int, markersize: float) -> dict[str, Any]:
-    return {
-        "color": COLOURS[number],
-        "linestyle": STYLES[number],
-        "marker": MARKERS[number],
-        "linewidth": LINE_WIDTHS[number],
-        "markersize": markersize,
-    }
 
 
 def _drawn(values: Sequence[float]) -> Array:
@@ -314,7 +304,10 @@ def _labels(figure: Figure, view: View, plan: Plan, what: str, *extra: str) -> N
     figure.supylabel("gap  f(w) - F*", x=0.1 / WIDTH, y=middle, ha="left")
     tall, lowest = figure.get_figheight(), 0.4 + 0.15 * len(extra)
     figure.supxlabel("communication rounds (exchanges; 0 is the start)", y=(lowest + 0.3) / tall, va="bottom")
-    lines = [Line2D([], [], label=_greek(curve.label), **_look(number, 5)) for number, curve in enumerate(view.curves)]
+    lines = [
+        Line2D([], [], label=_greek(curve.label), **line_style(number, linewidth=LINE_WIDTHS[number], markersize=5))
+        for number, curve in enumerate(view.curves)
+    ]
     place = {"bbox_to_anchor": (0.5, lowest / tall), "ncols": len(lines), "handlelength": 3.6}
     figure.legend(handles=lines, loc="lower center", **place)
     _foot(

@@ -133,7 +133,7 @@ class Ray:
         except TypeError as error:
             raise InputError(
                 f"policy={policy!r}, loss={problem.loss!r}: cannot be sent to the workers "
-                f"({str(error).strip().partition(chr(10))[0]}); use what pickle can write"
+                f"({first_line(error)}); use what pickle can write"
             ) from None
         self._number += 1
         self._penalties, self._penalised = problem.penalties, problem.layout.penalised
@@ -166,24 +166,19 @@ class Ray:
         for index, shard in enumerate(shards):
             reference = shard if isinstance(shard, ShardReference) else None
             put = None if reference is not None else ray.put(shard)
-            actor = self._actor(index, reference)
-            self._places.append(Place(index, reference, put, actor, self._replacements))
+            place = Place(index, reference, put, None, self._replacements)
+            place.actor = self._new_actor(place)
+            self._places.append(place)
         self._tree = Tree(len(shards), self._fan_in)
         self._shards = shards
 
     def _new_actor(self, place: Place) -> Any:
-        return self._actor(place.index, place.reference)
-
-    def _actor(self, index: int, reference: ShardReference | None) -> Any:
         import ray
 
-        made = ray.remote(self._site()).options(num_cpus=0, max_restarts=self._restarts, max_task_retries=0)
-        return made.remote(index, reference)
-
-    def _site(self) -> type:
         from danl.engines.ray.actor import WorkerActor
 
-        return WorkerActor
+        made = ray.remote(WorkerActor).options(num_cpus=0, max_restarts=self._restarts, max_task_retries=0)
+        return made.remote(place.index, place.reference)
 
     def _muster(self, binary: bool) -> list[ShardInfo]:
         """Wait until every worker has read its rows."""

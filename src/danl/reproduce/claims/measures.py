@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from danl.protocol.messages import Array
+from danl.report.trend import line_through
 from danl.reproduce.store import StoredRun
 
 FLOOR, CEILING = 1e-12, 1e6
@@ -130,7 +131,4 @@ def falling_line(stored: StoredRun) -> Line:
     end = float(gaps[-1])
     if len(tail) < 3 or np.ptp(tail) == 0:
         return Line(np.nan, np.nan, end)
-    t = np.arange(len(tail))
-    slope, intercept = np.polyfit(t, tail, 1)
-    residual = tail - (slope * t + intercept)
-    return Line(float(slope), float(1 - np.sum(residual**2) / np.sum((tail - tail.mean()) ** 2)), end)
+    return Line(*line_through(tail), end)
