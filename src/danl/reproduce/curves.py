@@ -36,8 +36,12 @@ HEADER = (
     *("promised_psi", "promised_S", "promised_gamma", "measured_psi", "measured_S", "measured_gamma"),
     *("exchange", "median", "low", "high"),
 )
-WORST: tuple[tuple[str, Any], ...] = (("min_coverage", min), ("min_trained", min), ("max_staleness", max))
-"""What psi*, S* and gamma are in a record, and which of several is the worst."""
+MEASURES: tuple[tuple[str, str, str, Any], ...] = (
+    ("psi", "psi*", "min_coverage", min),
+    ("S", "S*", "min_trained", min),
+    ("gamma", "gamma", "max_staleness", max),
+)
+"""What is measured of masks: its name in `Masks`, in the paper and in a record, and which of several is the worst."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +200,8 @@ def curve_data(label: str, stored: Sequence[StoredRun], against: str = "optimum"
 
 
 def _masks(records: Sequence[Mapping[str, Any]]) -> Masks:
-    known = {name: [each[name] for each in records if each[name] is not None] for name, _ in WORST}
-    return Masks(*(worst(known[name], default=None) for name, worst in WORST))
+    known = {key: [each[key] for each in records if each[key] is not None] for _, _, key, _ in MEASURES}
+    return Masks(*(worst(known[key], default=None) for _, _, key, worst in MEASURES))
 
 
 def _reference(stored: Iterable[StoredRun], against: str) -> tuple[float, float]:
@@ -245,7 +249,7 @@ def _curve(label: str, rows: list[dict[str, str]]) -> CurveData:
     first = rows[0]
     pairs = [ending.split(":") for ending in first["endings"].split()]
     promised, measured = (
-        Masks(*(int(first[f"{kind}_{name}"]) if first[f"{kind}_{name}"] else None for name in ("psi", "S", "gamma")))
+        Masks(*(int(first[f"{kind}_{name}"]) if first[f"{kind}_{name}"] else None for name in Masks._fields))
         for kind in ("promised", "measured")
     )
     median, low, high = (tuple(float(row[name]) for row in rows) for name in ("median", "low", "high"))

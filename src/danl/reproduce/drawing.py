@@ -25,6 +25,7 @@ from danl.errors import InputError
 from danl.plots.figures import line_style
 from danl.protocol.messages import Array
 from danl.reproduce.curves import (
+    MEASURES,
     PENALTY_FIGURES,
     CurveData,
     PanelData,
@@ -232,9 +233,9 @@ def _penalty_heads(figure: Figure, axes: Axes, view: View, plan: Plan) -> None:
 
 def _measured(curves: Sequence[CurveData]) -> str:
     """Say what the masks measured where it is not what was promised, in the legend's order."""
-    names = {"psi": f"{GREEK['psi']}*", "S": "S*", "gamma": GREEK["gamma"]}
     differing, kept = [], []
-    for name, symbol in names.items():
+    for name, in_paper, _, _ in MEASURES:
+        symbol = _greek(in_paper)
         measured = [getattr(curve.measured, name) for curve in curves]
         if measured == [getattr(curve.promised, name) for curve in curves]:
             kept.append(symbol)

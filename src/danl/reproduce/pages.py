@@ -23,7 +23,7 @@ from danl._version import __version__
 from danl.reproduce.claims.base import Table, Verdict
 from danl.reproduce.curves import slug
 from danl.reproduce.open_points import OPEN_POINTS
-from danl.reproduce.runs import FIGURES, PAPER, Plan
+from danl.reproduce.runs import FIGURES, PAPER, ROUNDS, Plan, RunSpec
 from danl.reproduce.store import code_digest
 from danl.wording import number
 
@@ -124,8 +124,8 @@ def cell(value: Any) -> str:
 def setting(plan: Plan) -> str:
     return (
         f"Data sets: {', '.join(plan.data)}. Seeds: {plan.n_seeds}. Penalties: {', '.join(plan.penalties)} "
-        "(lambda is the paper's, lambda/(2m) |w|^2; alpha is on the averaged loss). 10 workers, 4 regions, start: 10 "
-        "rounds of FedAvg, 100 rounds."
+        f"(lambda is the paper's, lambda/(2m) |w|^2; alpha is on the averaged loss). {RunSpec.workers} workers, "
+        f"{RunSpec.regions} regions, start: 10 rounds of FedAvg, {ROUNDS} rounds."
     )
 
 

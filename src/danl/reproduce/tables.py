@@ -9,11 +9,10 @@ import numpy as np
 
 from danl.methods.base import LOST
 from danl.reproduce.claims.base import Reader, Table
+from danl.reproduce.claims.measures import SOLVED
+from danl.reproduce.curves import MEASURES
 from danl.reproduce.runs import FIGURES, Plan
 from danl.wording import gap_text
-
-MEASURES = (("psi*", "min_coverage"), ("S*", "min_trained"), ("gamma", "max_staleness"))
-REACHED = 1e-8
 
 
 def endings(plan: Plan, figure: str, read: Reader) -> Table:
@@ -44,13 +43,13 @@ def masks(plan: Plan, figure: str, read: Reader) -> Table:
             for run in plan.curve_runs(data, penalty, reading, curve)
         ]
         cells = [f"`{reading}`", f"`{curve.policy}`"]
-        for _, name in MEASURES:
+        for _, _, name, _ in MEASURES:
             promised = {record["promised"][name] for record in records}
             cells.append(", ".join("-" if value is None else str(value) for value in sorted(promised, key=str)))
             measured = sorted({record["summary"][name] for record in records})
             cells.append(str(measured[0]) if len(measured) == 1 else f"{measured[0]} to {measured[-1]}")
         rows.append(tuple(cells))
-    columns = [column for name, _ in MEASURES for column in (f"{name} promised", "measured")]
+    columns = [column for _, name, _, _ in MEASURES for column in (f"{name} promised", "measured")]
     return Table(("reading", "policy", *columns), tuple(rows))
 
 
@@ -63,11 +62,11 @@ def optima(plan: Plan, read: Reader) -> Table:
         worst = max(each.record["optimum"]["grad_norm"] for each in stored)
         ends = [(each.record["newton20"]["objective"], each.record["optimum"]["objective"]) for each in stored]
         above = [value - optimum for value, optimum in ends if value is not None]
-        missed = len(ends) - sum(value <= REACHED for value in above)
+        missed = len(ends) - sum(value <= SOLVED for value in above)
         most = shown_gap(max(above)) if above else "-"
         rows.append((data, penalty, f"{worst:.1e}", most, f"{missed} of {len(stored)}"))
     measured = ("gradient norm at w*, worst", "f after 20 Newton steps - f(w*), worst")
-    return Table(("data", "penalty", *measured, f"seeds more than {REACHED:.0e} off"), tuple(rows))
+    return Table(("data", "penalty", *measured, f"seeds more than {SOLVED:.0e} off"), tuple(rows))
 
 
 def shown_gap(gap: float) -> str:
