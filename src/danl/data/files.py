@@ -104,10 +104,7 @@ def read_csv(path: Path, **named: str | None) -> Table:
         `target_column`, `site_column`, `weight_column`, as `Columns.choose` takes them.
     """
     values, labels, sites = array("d"), [], []
-    with (
-        _reading(path) as file,
-        io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
-    ):
+    with _reading(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
         records = _csv_records(path, text)
         header = [name.strip() for name in next(records, (0, []))[1]]
         columns = Columns.choose(path, header, **named)

@@ -132,11 +132,7 @@ def info_of(shard: Shard, binary: bool) -> ShardInfo:
 
 
 def check_rows(
-    X: Any,
-    y: ArrayLike,
-    weights: ArrayLike | None = None,
-    *,
-    feature_names: Sequence[str] | None = None,
+    X: Any, y: ArrayLike, weights: ArrayLike | None = None, *, feature_names: Sequence[str] | None = None
 ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None]:
     """Return X as CSR or dense float64 and y and weights as float64, or say which entry is wrong.
 

@@ -13,15 +13,7 @@ from statistics import mean
 
 from danl.reproduce.claims.base import Case, Claim, Found, Groups, found_values
 from danl.reproduce.claims.measures import AHEAD, CEILING, EXCHANGES, FLOOR, SCORE_RULE, Repeated, clipped_gap
-from danl.reproduce.claims.rules import (
-    by_case,
-    case_values,
-    curve_cases,
-    figures_run,
-    median_of,
-    most_data,
-    sentence,
-)
+from danl.reproduce.claims.rules import by_case, case_values, curve_cases, figures_run, median_of, most_data, sentence
 from danl.reproduce.runs import FIGURES, Curve, Plan
 from danl.wording import listed
 
