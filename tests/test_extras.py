@@ -11,7 +11,6 @@ from scipy import sparse
 import danl
 from danl.objective import kernels
 from danl.reproduce import make as reproduction
-from danl.reproduce import pages
 from tests.cli.shell import run
 from tests.problems import random_problem
 
@@ -132,14 +131,6 @@ def test_names_of_flower_name_their_extra(without, monkeypatch):
 
 def test_claims_are_judged_without_matplotlib(without, monkeypatch, capsys, tmp_path):
     without("matplotlib")
-    real = pages.metadata.version
-
-    def version(name):
-        if name == "matplotlib":
-            raise pages.metadata.PackageNotFoundError(name)
-        return real(name)
-
-    monkeypatch.setattr(pages.metadata, "version", version)
     monkeypatch.setattr(reproduction, "needed", lambda plan, targets, out: reproduction.Needed((), ()))
     monkeypatch.setattr(reproduction, "judge_all", lambda plan, read: [])
     ended = run(capsys, "reproduce", "claims", "--quick", "--out", tmp_path / "r")

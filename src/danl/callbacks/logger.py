@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from types import TracebackType
 from typing import Any, Self
 
 from danl.errors import warn
@@ -84,9 +83,7 @@ class Logger(Callback):
         self.connect()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end(None)  # what is still open was left by an error
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -77,9 +77,7 @@ def curve(course: Course, width: int, height: int, *, plain: bool = False) -> li
     top = max(top, bottom + 1)
     bars, steps = PLAIN_BARS if plain else BARS, len(BARS) - 1
     levels = np.round(height * steps * np.clip((logs - bottom) / (top - bottom), 0.0, 1.0))
-    levels = np.nan_to_num(
-        np.maximum(levels, 1.0)
-    )  # something of the lowest is seen, too, nothing of what is no number
+    levels = np.nan_to_num(np.maximum(levels, 1.0))  # the lowest are seen, too, and nothing of what is no number
     lines = []
     for row in range(height):
         label = f"1e{top:+03d}" if row == 0 else f"1e{bottom:+03d}" if row == height - 1 else ""

@@ -61,16 +61,9 @@ def _reading(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_libsvm(path: Path, *, n_features: int | None = None, zero_based: bool = False) -> Table:
-    """Read LIBSVM text, plain or packed, to a CSR matrix.
+    """Read LIBSVM text, plain or packed, to a CSR matrix; ``#`` starts a comment and blank lines are skipped.
 
-    Parameters
-    ----------
-    path
-        The file; ``#`` starts a comment and blank lines are skipped.
-    n_features
-        The number of columns; None takes the highest index in the file, which may be too few.
-    zero_based
-        Whether the first feature has index 0 rather than 1.
+    Without `n_features` the highest index in the file counts, which may be too few columns.
     """
     if n_features is not None:
         check_whole("n_features", n_features, next_step="None takes it from the file")
@@ -94,15 +87,7 @@ def read_libsvm(path: Path, *, n_features: int | None = None, zero_based: bool =
 
 
 def read_csv(path: Path, **named: str | None) -> Table:
-    """Read a CSV file with a header line, plain or packed, to a dense matrix.
-
-    Parameters
-    ----------
-    path
-        The file.
-    named
-        `target_column`, `site_column`, `weight_column`, as `Columns.choose` takes them.
-    """
+    """Read a CSV file with a header line, plain or packed, to a dense matrix; `named` is as in `Columns.choose`."""
     values, labels, sites = array("d"), [], []
     with _reading(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
         records = _csv_records(path, text)

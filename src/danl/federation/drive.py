@@ -34,21 +34,10 @@ def run_app(
     timeout: float,
     callback: Callable[[Row], object] | None = None,
 ) -> Result:
-    """Run the app with this run configuration on a SuperLink and return the result.
+    """Run the app with this run configuration on a SuperLink, in `timeout` seconds at most, and return the result.
 
-    Parameters
-    ----------
-    config
-        Keys of the app's run configuration; `out` is set here.
-    connection, home
-        The name of the SuperLink's connection in the config.toml of FLWR_HOME; home None: the user's own.
-    out
-        The folder the ServerApp writes into; it must be one that both can reach.
-    timeout
-        Seconds all of it may take.
-    callback
-        Called with every new row.
-
+    `connection` is the SuperLink's name in the config.toml of FLWR_HOME, `home` (None: the user's own). The ServerApp
+    writes into `out`, which both must be able to reach. `callback` is called with every new row.
     """
     end = time.monotonic() + timeout
     flower = Flwr(connection, home)

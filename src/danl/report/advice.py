@@ -26,9 +26,7 @@ HESSIAN_SHARE = 0.8
 
 def advice(run: RecordedRun) -> list[Finding]:
     """At most a handful, the most useful first."""
-    looks = (
-        after_divergence, after_break, more_rounds, larger_batches, another_method, cover, fewer_bytes,
-    )  # fmt: skip
+    looks = (after_divergence, after_break, more_rounds, larger_batches, another_method, cover, fewer_bytes)
     return [Finding("try", text) for look in looks if (text := look(run))]
 
 

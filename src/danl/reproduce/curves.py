@@ -80,10 +80,7 @@ class View:
             "data": list(plan.data),
             "n_seeds": plan.n_seeds,
             "curves": [{"label": curve.label, "policy": curve.policy} for curve in self.curves],
-            "rounds": run.rounds,
-            "workers": run.workers,
-            "regions": run.regions,
-            "start": run.start,
+            **{name: getattr(run, name) for name in ("rounds", "workers", "regions", "start")},
         }
 
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from danl._version import __version__
+from danl.checks import is_installed
 from danl.reproduce.claims.base import Table, Verdict
 from danl.reproduce.curves import slug
 from danl.reproduce.open_points import OPEN_POINTS
@@ -27,7 +27,8 @@ from danl.reproduce.runs import FIGURES, PAPER, ROUNDS, Plan, RunSpec
 from danl.reproduce.store import code_digest
 from danl.wording import number
 
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "matplotlib")
+LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "scikit-learn": "sklearn", "matplotlib": "matplotlib"}
+"""What the numbers and figures depend on, with the names by which it is imported."""
 
 
 def environment(plan: Plan, digests: Mapping[str, str]) -> dict[str, Any]:
@@ -37,18 +38,10 @@ def environment(plan: Plan, digests: Mapping[str, str]) -> dict[str, Any]:
         "code_sha256": code_digest(),
         "plan": asdict(plan) | {"seeds": list(plan.seeds)},
         "data_sha256": dict(digests),
-        "versions": {"python": platform.python_version()} | versions(),
+        "versions": {"python": platform.python_version()}
+        | {name: metadata.version(name) for name, module in LIBRARIES.items() if is_installed(module)},
         "machine": {"platform": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
     }
-
-
-def versions() -> dict[str, str]:
-    """The versions of those of LIBRARIES that are installed."""
-    found = {}
-    for name in LIBRARIES:
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
 
 
 def processor() -> str:

@@ -141,7 +141,6 @@ class Claim:
     where: str
     run: Callable[[Judged], str]
     condition: str
-    """The verdict states it before the rule."""
     cases: Callable[[Plan], Iterable[Case]]
     measure: Callable[[Case, Groups], Found]
     rule: Rule

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import Any
 
 from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, grouped
 from danl.reproduce.claims.rules import pooled
@@ -24,17 +23,11 @@ SETTINGS = {"near w*, full masks": (NEAR, "full"), FULL: (START, "full"), PARTIA
 
 def certified_cases(plan: Plan, penalties: Sequence[str]) -> list[Case]:
     """One seed on the first and the last data set of the plan."""
-
-    def runs(reading: str, penalty: str, start: str, policy: str) -> dict[str, Any]:
-        return {
-            data: {"": [RunSpec(data, penalty, reading, policy, start=start, certified=True)]}
-            for data in plan.first_and_last
-        }
-
-    return [
-        Case(reading, setting, penalty, runs(reading, penalty, start, policy))
-        for penalty, reading, (setting, (start, policy)) in product(penalties, ALGORITHM_1, SETTINGS.items())
-    ]
+    cases = []
+    for penalty, reading, (setting, (start, policy)) in product(penalties, ALGORITHM_1, SETTINGS.items()):
+        runs = [RunSpec(data, penalty, reading, policy, start=start, certified=True) for data in plan.first_and_last]
+        cases.append(Case(reading, setting, penalty, {run.data: {"": [run]} for run in runs}))
+    return cases
 
 
 def certified(case: Case, runs: Groups) -> Found:

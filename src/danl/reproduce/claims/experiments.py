@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from danl.protocol.messages import Array
 from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, found_values, grouped
 from danl.reproduce.claims.measures import (
     CONVERGED,
@@ -90,17 +89,13 @@ CONVERGES = Claim(
 
 
 def rise(case: Case, runs: Groups) -> Found:
-    """Whether most runs rise early, and whether they come back; three gaps of every run."""
+    """Whether most runs rise early, and whether they come back; of every run three gaps."""
     gaps = [clipped(each) for each in runs[""]]
-    first, peak, end = ([float(gap) for gap in each] for each in zip(*map(landmarks, gaps), strict=True))
+    first, peak = [float(each[1]) for each in gaps], [float(each[2 : EARLY + 1].max()) for each in gaps]
+    end = [float(each[-1]) for each in gaps]
     rises = majority(high >= RISE * begin for begin, high in zip(first, peak, strict=True))
     falls = majority(last < begin for begin, last in zip(first, end, strict=True))
     return {"rises": rises, "falls": falls, "rises_only": rises and not falls, "first": first, "peak": peak, "end": end}
-
-
-def landmarks(gaps: Array) -> tuple[float, float, float]:
-    """The gap after Phase I, the largest early one, and the last."""
-    return gaps[1], gaps[2 : EARLY + 1].max(), gaps[-1]
 
 
 def rises_only(reading: str, cases: list[Case]) -> str:

@@ -85,14 +85,13 @@ def curve_cases(
     plan: Plan, settings: Mapping[str, Mapping[str, Curve]], readings: Sequence[str] = READINGS
 ) -> list[Case]:
     """A case for every reading, setting and penalty: the runs of the setting's curves, by name."""
-
-    def runs(data: str, penalty: str, reading: str, curves: Mapping[str, Curve]) -> dict[str, Any]:
-        return {name: list(plan.curve_runs(data, penalty, reading, curve)) for name, curve in curves.items()}
-
-    return [
-        Case(reading, setting, penalty, {data: runs(data, penalty, reading, curves) for data in plan.data})
-        for reading, (setting, curves), penalty in product(readings, settings.items(), plan.penalties)
-    ]
+    cases = []
+    for reading, (setting, curves), penalty in product(readings, settings.items(), plan.penalties):
+        case = Case(reading, setting, penalty)
+        for data, (name, curve) in product(plan.data, curves.items()):
+            case.runs.setdefault(data, {})[name] = list(plan.curve_runs(data, penalty, reading, curve))
+        cases.append(case)
+    return cases
 
 
 def figures_run(what: str, end: str = "") -> Callable[[Judged], str]:
