@@ -61,7 +61,7 @@ def gradients(number, problem, who=None):
 
 
 def actors_of(engine):
-    return [place.actor for place in engine._places]
+    return [place.actor for place in engine._slots]
 
 
 def made_of(site):

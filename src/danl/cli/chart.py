@@ -38,7 +38,7 @@ class Bin:
     marks: int
 
 
-class Course:
+class BinnedSeries:
     """A value an exchange, kept in a bounded number of bins: where they are too many, two become one."""
 
     def __init__(self) -> None:
@@ -68,9 +68,9 @@ def merged(bins: Sequence[Bin], count: int) -> list[Bin]:
     return [Bin(group[-1].value, int(np.bitwise_or.reduce([each.marks for each in group]))) for group in groups]
 
 
-def curve(course: Course, width: int, height: int, *, plain: bool = False) -> list[Text]:
+def curve_lines(series: BinnedSeries, width: int, height: int, *, plain: bool = False) -> list[Text]:
     """The values as bars on a log scale, `height` lines, and a line of marks below."""
-    columns = course.columns(width - AXIS - 1)
+    columns = series.columns(width - AXIS - 1)
     logs = np.log10(floored([each.value for each in columns]))
     known = logs[np.isfinite(logs)]
     top, bottom = (math.ceil(known.max()), math.floor(known.min())) if len(known) else (0, -1)

@@ -188,7 +188,7 @@ def read_by_line(name: str, text: bytes, *, n_features: int | None, zero_based: 
         if fault:
             line, where, end = shorten(_shown(raw).strip()), f", line {number}: ", f"; {FORM}; the file was not loaded"
             sent, shown = fault
-            raise InputError(f"{name}{where}{line!r}: {shown}{end}", place=f"{Path(name).name}{where}{sent}{end}")
+            raise InputError(f"{name}{where}{line!r}: {shown}{end}", redacted=f"{Path(name).name}{where}{sent}{end}")
         if tokens:
             labels.append(float(tokens[0]))
             counts.append(len(tokens) - 1)

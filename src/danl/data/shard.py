@@ -221,7 +221,7 @@ def _as_matrix(X: Any) -> Any:
     try:
         return np.ascontiguousarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"X: must be {rule}; {error}", place=f"X: must be {rule}") from error
+        raise InputError(f"X: must be {rule}; {error}", redacted=f"X: must be {rule}") from error
 
 
 def _as_vector(name: str, values: ArrayLike, n_rows: int) -> NDArray[np.float64]:
@@ -235,7 +235,7 @@ def _as_vector(name: str, values: ArrayLike, n_rows: int) -> NDArray[np.float64]
     except (TypeError, ValueError) as error:
         raise InputError(
             f"{name}: must hold numbers; {error}; danl.load_dataset turns two labels into 0 and 1",
-            place=f"{name}: must hold numbers",
+            redacted=f"{name}: must hold numbers",
         ) from error
 
 

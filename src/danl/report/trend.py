@@ -20,13 +20,13 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 STALL_ROUNDS = 10
 """At least this many exchanges, and a quarter of all, without halving are a stall."""
 SLOWER = 0.5
-"""And slower than this times the rate before: a slow fall that goes on as it began is none."""
+"""A stall is also slower than this times the rate before: a slow fall that goes on as it began is none."""
 FLAT = float(np.log10(1 / 0.99))
-"""A fall of less than this, 1 %, over the newest quarter is none,"""
+"""A fall of less than this, 1 %, over the newest quarter is none."""
 LIKE_A_LINE = 0.5
-"""nor is one of which a straight line explains less than this share of the variance: that is noise."""
+"""A fall of which a straight line explains less than this share of the variance is noise, and none."""
 RISEN = 2.0
-"""It rose where all of the newest quarter is more than this many times the best."""
+"""A run rose where all of the newest quarter is more than this many times the best."""
 STEADY = 0.95
 """Share of the variance of the logarithm that a straight line explains when convergence is called linear."""
 

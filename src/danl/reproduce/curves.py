@@ -154,7 +154,7 @@ Runs = Mapping[str, Mapping[Curve, Sequence[StoredRun]]]
 """By data set, by line: the runs of all seeds."""
 
 
-def read_runs(store: Store, plan: Plan, name: str, penalty: str, reading: str) -> Runs:
+def read_figure_runs(store: Store, plan: Plan, name: str, penalty: str, reading: str) -> Runs:
     """Read the runs of one reading of a figure, each once."""
     return {
         data: {

@@ -33,8 +33,8 @@ from danl.reproduce.curves import (
     overviews,
     panels,
     penalties_view,
+    read_figure_runs,
     read_panels,
-    read_runs,
     slug,
     views,
     write_panels,
@@ -78,7 +78,7 @@ def draw_all(store: Store, plan: Plan, figure_names: Sequence[str], out: Path) -
     for name in figure_names:
         for view in views(name, plan):
             if (key := (name, *view.penalties, *view.readings)) != read_last:
-                runs, read_last = read_runs(store, plan, *key), key  # once for every F*
+                runs, read_last = read_figure_runs(store, plan, *key), key  # once for every F*
             written.append(write_panels(panels(runs, view.against), out / f"{view.name}.csv"))
             made[view] = read_panels(written[-1])
             written += draw_figure(view, made[view], plan, out)
@@ -89,7 +89,7 @@ def draw_all(store: Store, plan: Plan, figure_names: Sequence[str], out: Path) -
     if set(figure_names) & set(PENALTY_FIGURES) and all(store.has(run, digest(run.data)) for run in others):
         wanted = [view for name in PENALTY_FIGURES for view in views(name, plan) if view.against == "optimum"]
         for view in (view for view in wanted if view not in made):
-            made[view] = panels(read_runs(store, plan, view.figure, *view.penalties, *view.readings))
+            made[view] = panels(read_figure_runs(store, plan, view.figure, *view.penalties, *view.readings))
         written += draw_penalties(made, plan, out)
     return written
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from danl._version import __version__
 from danl.checks import is_installed
-from danl.reproduce.claims.base import Table, Verdict
+from danl.reproduce.claims.base import NumbersTable, Verdict
 from danl.reproduce.curves import slug
 from danl.reproduce.open_points import OPEN_POINTS
 from danl.reproduce.runs import FIGURES, PAPER, ROUNDS, Plan, RunSpec
@@ -62,7 +62,7 @@ def claims_dictionary(verdicts: Sequence[Verdict], plan: Plan) -> dict[str, Any]
 def verdict_from(entry: Mapping[str, Any]) -> Verdict:
     """A verdict as `claims_dictionary` wrote it."""
     rows = tuple(tuple(row) for row in entry["numbers"]["rows"])
-    table = Table(tuple(entry["numbers"]["columns"]), rows)
+    table = NumbersTable(tuple(entry["numbers"]["columns"]), rows)
     return Verdict(**{**entry, "numbers": table, "readings": tuple(entry["readings"])})
 
 
@@ -98,7 +98,7 @@ def verdict_section(verdict: Verdict) -> str:
 """
 
 
-def markdown_table(table: Table) -> str:
+def markdown_table(table: NumbersTable) -> str:
     return _table([cell(name) for name in table.columns], [[cell(value) for value in row] for row in table.rows])
 
 
@@ -123,7 +123,7 @@ def setting(plan: Plan) -> str:
 
 
 def index_page(
-    plan: Plan, figures: Sequence[Path], tables: Sequence[tuple[str, Table]], verdicts: Sequence[Verdict] | None
+    plan: Plan, figures: Sequence[Path], tables: Sequence[tuple[str, NumbersTable]], verdicts: Sequence[Verdict] | None
 ) -> str:
     """index.md: the figures, their tables and the verdicts of this folder."""
     lines = ["# Reproduction", "", setting(plan), ""]
@@ -143,7 +143,7 @@ def index_page(
 
 def open_points() -> str:
     """What the paper leaves open or contradicts, and what we chose."""
-    return markdown_table(Table(("in the paper", "here"), OPEN_POINTS))
+    return markdown_table(NumbersTable(("in the paper", "here"), OPEN_POINTS))
 
 
 def _order(path: Path) -> tuple[bool, bool, str]:

@@ -68,7 +68,7 @@ function showWho() {
   byId("who-map").setAttribute("aria-label", `Workers and regions in exchange ${number}; the numbers are in the table below`);
   byId("who-scale").replaceChildren(...(state.map === "staleness"
     ? [element("span", null, {}, document.createTextNode("rounds untrained: 0"), element("span", null, { class: "ramp" }), document.createTextNode(String(top)))]
-    : [["trained", 2], ["idle", 1], ["silent", 3], ["unasked", 0]].map(([name, value]) => element("span", null, {}, ...swatch(`var(--${name})`, said(value, false))))));
+    : [["trained", 2], ["idle", 1], ["silent", 3], ["unasked", 0]].map(([name, value]) => element("span", null, {}, ...swatch(`var(--${name})`, cellLabel(value, false))))));
   refill("who-table");
 }
 

@@ -31,7 +31,7 @@ SHARE = 0.75
 
 
 @dataclass(frozen=True)
-class Table:
+class NumbersTable:
     """Numbers of a verdict, as they are shown."""
 
     columns: tuple[str, ...]
@@ -57,7 +57,7 @@ class Verdict:
     """Readings it holds for."""
     why: str
     """What the numbers say, in a sentence or two that are computed from them."""
-    numbers: Table
+    numbers: NumbersTable
     values: dict[str, Any] = field(default_factory=dict)
     """The numbers the rule was applied to, for machines."""
 
@@ -146,7 +146,7 @@ class Claim:
     rule: Rule
     reason: Callable[[Judged], str]
     """Follows the sentence of the decision."""
-    table: Callable[[Judged], Table]
+    table: Callable[[Judged], NumbersTable]
     values: Callable[[Judged], dict[str, Any]]
     shows: Callable[[Found], bool] | None = None
     """Whether what was found on a data set shows the claim; None where the rule looks at what was found itself."""

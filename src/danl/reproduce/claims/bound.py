@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, grouped
+from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, NumbersTable, grouped
 from danl.reproduce.claims.rules import pooled
 from danl.reproduce.runs import MILD, NEAR, PAPER, START, Plan, RunSpec
 from danl.wording import listed
@@ -82,7 +82,7 @@ def all_kept(cases: list[Case]) -> bool:
     return bool(telling) and all(telling)
 
 
-def kept_rows(judged: Judged) -> Table:
+def kept_rows(judged: Judged) -> NumbersTable:
     rows = []
     for key, cases in grouped(judged, "penalty", "setting").items():
         runs = all_runs(cases)
@@ -90,7 +90,8 @@ def kept_rows(judged: Judged) -> Table:
         telling = kept_of(each for each in met if each["resolved"])
         there = "too close to tell" if met and telling == "-" else telling
         rows.append((*key, f"{len(met)} of {len(runs)}", there, kept_of(each for each in runs if each not in met)))
-    return Table(("penalty", "setting", "conditions met", "bound kept there", "bound kept where not met"), tuple(rows))
+    columns = ("penalty", "setting", "conditions met", "bound kept there", "bound kept where not met")
+    return NumbersTable(columns, tuple(rows))
 
 
 def kept_counts(judged: Judged) -> dict[str, int]:
@@ -149,7 +150,7 @@ def met_reason(judged: Judged) -> str:
     return why
 
 
-def met_rows(judged: Judged) -> Table:
+def met_rows(judged: Judged) -> NumbersTable:
     rows = []
     for each in all_runs(judged.cases):
         limit = each["allowed_distance"]
@@ -157,7 +158,7 @@ def met_rows(judged: Judged) -> Table:
         names = (each["data"], each["reading"], each["setting"], " ".join(each["not_met"]) or "-")
         if each["start"] == START:
             rows.append((*names, f"{each['initial_distance']:.1f}", allowed))
-    return Table(("data", "reading", "setting", "not met", "|w0 - w*|", "allowed by (iv)"), tuple(rows))
+    return NumbersTable(("data", "reading", "setting", "not met", "|w0 - w*|", "allowed by (iv)"), tuple(rows))
 
 
 THEORY_COVERS = Claim(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, found_values
+from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, NumbersTable, found_values
 from danl.reproduce.claims.measures import CONVERGED, exchanges_to
 from danl.reproduce.claims.rules import pooled, sentence
 from danl.reproduce.runs import MILD, READINGS, ROUNDS, Plan, RunSpec
@@ -126,7 +126,7 @@ def growth_reason(judged: Judged) -> str:
     )(judged)
 
 
-def growth_rows(judged: Judged) -> Table:
+def growth_rows(judged: Judged) -> NumbersTable:
     lines = [("own", each.reading, each.setting, each) for each in judged]
     lines.append(("descent", GRADIENT_DESCENT, "full masks", judged.cases[0]))
     rows = [
@@ -134,7 +134,7 @@ def growth_rows(judged: Judged) -> Table:
         for which, method, masks, case in lines
         for data, found in case.found.items()
     ]
-    return Table(("data", "method", "masks", *problems(judged.plan), "growth"), tuple(rows))
+    return NumbersTable(("data", "method", "masks", *problems(judged.plan), "growth"), tuple(rows))
 
 
 def growth_values(judged: Judged) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, grouped
+from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, NumbersTable, grouped
 from danl.reproduce.claims.measures import CONVERGED, SOLVED, clipped_gap, exchanges_to, median, reached
 from danl.reproduce.claims.rules import case_values, most_data, sentence
 from danl.reproduce.runs import MILD, PAPER, READINGS, ROUNDS, Plan, RunSpec
@@ -114,7 +114,7 @@ def cost_reason(judged: Judged) -> str:
     return f"The best first-order run gets there on: {'; '.join(reasons)}.{beats}"
 
 
-def cost_rows(judged: Judged) -> Table:
+def cost_rows(judged: Judged) -> NumbersTable:
     rows = [
         (
             *(data, penalty, gap, *(megabytes(reading.found[data]["own"]) for reading in readings)),
@@ -124,7 +124,7 @@ def cost_rows(judged: Judged) -> Table:
         for data, each in best.items()
     ]
     readings = [f"{each}, MB" for each in READINGS]
-    return Table(("data", "penalty", "gap", *readings, "first-order, MB", "which", "ends at"), tuple(rows))
+    return NumbersTable(("data", "penalty", "gap", *readings, "first-order, MB", "which", "ends at"), tuple(rows))
 
 
 def cost_values(judged: Judged) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def with_all_shards(reading: str, cases: list[Case]) -> str:
     return f"{reading} gets there with all shards on {share}{worst}"
 
 
-def shard_rows(judged: Judged) -> Table:
+def shard_rows(judged: Judged) -> NumbersTable:
     rows = [
         (
             data,
@@ -206,7 +206,7 @@ def shard_rows(judged: Judged) -> Table:
         for each in judged
         for data, found in each.found.items()
     ]
-    return Table(("data", "reading", "penalty", *PARTITIONS), tuple(rows))
+    return NumbersTable(("data", "reading", "penalty", *PARTITIONS), tuple(rows))
 
 
 ROBUST = Claim(

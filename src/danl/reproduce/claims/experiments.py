@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, found_values, grouped
+from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, NumbersTable, found_values, grouped
 from danl.reproduce.claims.measures import (
     CONVERGED,
     FLOOR,
@@ -188,12 +188,12 @@ def solved_share(cases: list[Case]) -> float:
     return float(np.isfinite(found_values(cases, "exchanges")).mean())
 
 
-def solved_rows(judged: Judged) -> Table:
+def solved_rows(judged: Judged) -> NumbersTable:
     rows = []
     for each in judged:
         solved, share = reached([each], "exchanges")
         rows.append((each.reading, each.penalty, share, f"{max(solved):g}" if solved else "-"))
-    return Table(("reading", "penalty", "solved", "exchanges at most"), tuple(rows))
+    return NumbersTable(("reading", "penalty", "solved", "exchanges at most"), tuple(rows))
 
 
 NO_TUNING = Claim(

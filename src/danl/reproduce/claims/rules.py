@@ -18,7 +18,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from danl.reproduce.claims.base import SHARE, Case, Decision, Judged, Rule, Table, Word, found_values, grouped
+from danl.reproduce.claims.base import SHARE, Case, Decision, Judged, NumbersTable, Rule, Word, found_values, grouped
 from danl.reproduce.claims.measures import median
 from danl.reproduce.runs import PAPER, READINGS, Curve, Plan
 from danl.wording import listed
@@ -120,9 +120,9 @@ def median_of(name: str, words: Callable[[float], str]) -> Callable[[Case], str]
     return lambda case: words(median(found_values([case], name)))
 
 
-def by_case(count: str, **cells: Callable[[Case], str]) -> Callable[[Judged], Table]:
+def by_case(count: str, **cells: Callable[[Case], str]) -> Callable[[Judged], NumbersTable]:
     """A table with a row a case: how many data sets show it, in the column `count`, and more cells by column."""
-    return lambda judged: Table(
+    return lambda judged: NumbersTable(
         ("reading", "setting", "penalty", count, *cells),
         tuple(
             (each.reading, each.setting, each.penalty, each.count, *(cell(each) for cell in cells.values()))
@@ -131,9 +131,9 @@ def by_case(count: str, **cells: Callable[[Case], str]) -> Callable[[Judged], Ta
     )
 
 
-def by_penalty(cell: Callable[[Case], str]) -> Callable[[Judged], Table]:
+def by_penalty(cell: Callable[[Case], str]) -> Callable[[Judged], NumbersTable]:
     """A table with a row a case and a column a penalty: how many data sets show it, and a word more."""
-    return lambda judged: Table(
+    return lambda judged: NumbersTable(
         ("reading", "setting", *dict.fromkeys(each.penalty for each in judged)),
         tuple(
             (*key, *(f"{each.count}, {cell(each)}" for each in own))

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from danl.errors import InputError
-from danl.federation.new import write_app
-from danl.federation.programs import Flwr
-from danl.federation.runconfig import ERROR
+from danl.federation.app_template import write_app
+from danl.federation.flwr_commands import Flwr
+from danl.federation.run_config import ERROR
 from danl.run.history import History, Row
 from danl.run.result import RESULT, Result
 
-LOOK = 0.5
+POLL_SECONDS = 0.5
 """Seconds between two looks for the result."""
-ASK = 10.0
+STATUS_SECONDS = 10.0
 """Seconds between two questions to the SuperLink whether the run still runs."""
 
 
@@ -54,11 +54,11 @@ def run_app(
                 raise InputError(
                     f"--engine flower: the run {run_id} gave no result within {timeout:g} s; it was stopped"
                 )
-            if time.monotonic() - asked > ASK:
+            if time.monotonic() - asked > STATUS_SECONDS:
                 asked = time.monotonic()
                 _check_runs(flower, run_id, out)
             n_seen = _show_new_rows(out, n_seen, callback)
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
     except BaseException:
         flower.stop(run_id)
         raise
@@ -70,7 +70,7 @@ def _check_runs(flower: Flwr, run_id: str, out: Path) -> None:
     """Raise where the run has ended without a result."""
     status = flower.status(run_id)
     if status.startswith("finished"):
-        time.sleep(2 * LOOK)  # its last file may have come since we looked
+        time.sleep(2 * POLL_SECONDS)  # its last file may have come since we looked
         if not (out / RESULT).exists() and not (out / ERROR).exists():
             raise InputError(f"--engine flower: the run {run_id} is {status} without a result; see flwr log {run_id}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from danl._version import __version__
 from danl.errors import InputError
-from danl.federation.runconfig import DEFAULTS, commented_toml
+from danl.federation.run_config import DEFAULTS, commented_toml
 
 PYPROJECT = """\
 [project]
