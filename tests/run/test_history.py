@@ -1,4 +1,6 @@
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from danl.protocol.messages import TASKS
 from danl.run.history import KINDS, TRAINING, History
 from tests.problems import random_problem, random_shards
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "files.md"
+
 
 @pytest.fixture(scope="module")
 def history():
@@ -19,6 +23,8 @@ def history():
 def test_every_kind_of_exchange_a_run_can_have_is_known():
     assert {task.name for task in TASKS} - {"curvature"} | {"check"} == set(KINDS)  # curvature is a hessian exchange
     assert set(TRAINING) <= set(KINDS) == set(COLOURS)
+    (line,) = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| `kind` |")]
+    assert set(re.findall("`([a-z-]+)`", line)) - {"kind"} == set(KINDS)
     made = set()
     for method in PRESETS:
         for intercept in (False, True):
