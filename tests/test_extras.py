@@ -10,6 +10,7 @@ from scipy import sparse
 
 import danl
 from danl.objective import kernels
+from danl.reproduce import make as reproduction
 from tests.cli.shell import run
 from tests.problems import random_problem
 
@@ -126,3 +127,13 @@ def test_names_of_flower_name_their_extra(without, monkeypatch):
         assert str(error.value) == f"danl.flower.{name}: needs flwr; install it with pip install 'danl[flower]'"
     with pytest.raises(danl.InputError, match=r"engine='flower': needs flwr; .*'danl\[flower\]'"):
         danl.engines.make_engine("flower")
+
+
+def test_claims_are_judged_without_matplotlib(without, monkeypatch, capsys, tmp_path):
+    without("matplotlib")
+    monkeypatch.setattr(reproduction, "needed", lambda plan, targets, out: reproduction.Needed((), ()))
+    monkeypatch.setattr(reproduction, "judge_all", lambda plan, read: [])
+    ended = run(capsys, "reproduce", "claims", "--quick", "--out", tmp_path / "r")
+    assert ended.status == 0, ended.err
+    versions = json.loads((tmp_path / "r" / "environment.json").read_text())["versions"]
+    assert list(versions) == ["python", "numpy", "scipy", "scikit-learn"]

@@ -18,7 +18,7 @@ import pytest
 
 import danl
 from danl.callbacks import MLflow, StopWhen, TensorBoard
-from danl.callbacks.logger import numbers_of
+from danl.callbacks.logger import metrics_of
 from danl.cli.display import ProgressLine
 from tests.cli.shell import run
 from tests.problems import random_problem
@@ -63,7 +63,7 @@ def test_an_mlflow_run_is_the_history(store):
     assert (runs[0].data.tags["danl.status"], runs[0].data.tags["danl.version"]) == ("max_rounds", danl.__version__)
     for name in ("gap", "grad_norm", "bytes_up", "refused", "hessian", "coverage_2", "seconds"):
         points = client.get_metric_history(logger.run_id, name)
-        expected = [(row.exchange, numbers_of(row)[name]) for row in result.history]
+        expected = [(row.exchange, metrics_of(row)[name]) for row in result.history]
         assert sorted((point.step, point.value) for point in points) == expected
     assert "simulated_seconds" not in runs[0].data.metrics  # never known
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from danl.cli.chart import Course, curve
+from danl.cli.chart import BinnedSeries, curve_lines
 from danl.cli.display import ProgressLine, comparison_table
 from danl.plots.figures import draw_progress
 from danl.report.findings import ending
@@ -60,10 +60,10 @@ def test_a_gap_of_zero_is_the_same_wherever_it_is_shown(gap):
     assert page["runs"][0]["summary"]["rounding"]
     assert f", gap {reported}. It cost" in next(iter(ending(run))).text
 
-    course = Course()
+    course = BinnedSeries()
     for value in (1.0, gap):
         course.add(value)
-    assert str(curve(course, 40, 5)[4])[:8].strip() == f"{FLOOR:.0e}"
+    assert str(curve_lines(course, 40, 5)[4])[:8].strip() == f"{FLOOR:.0e}"
     summary = dict.fromkeys(("exchanges", "hessian_exchanges", "bytes_up", "bytes_down", "seconds"), 1)
     summary |= {"label": "danl", "status": "converged", "objective": 0.3, "gap": gap, "grad_norm": 1e-11}
     assert reported in printed(comparison_table([summary | {"simulated_seconds": None}]))

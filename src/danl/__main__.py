@@ -17,6 +17,7 @@ INTERRUPTED = 130
 OPTIONS = {
     "every": "checkpoint-every",
     "max_rounds": "rounds",
+    "path": "--out",
     "scheme": "partition",
     "site_column": "site",
     "target_column": "target",

@@ -12,12 +12,12 @@ import warnings
 class InputError(ValueError):
     """Something the caller gave is wrong; the message says what, what is allowed and what to do.
 
-    Where the message shows a value of a row, `place` says the same without it: that is all that leaves a site.
+    Where the message shows a value of a row, `redacted` says the same without it: that is all that leaves a site.
     """
 
-    def __init__(self, message: str = "", *, place: str | None = None) -> None:
+    def __init__(self, message: str = "", *, redacted: str | None = None) -> None:
         super().__init__(message)
-        self.place = place
+        self.redacted = redacted
 
 
 class DanlWarning(UserWarning):
@@ -30,7 +30,7 @@ def bad_argument(name: str, value: object, allowed: str, next_step: str = "", *,
     A value `of_a_row` is left out of what a site tells.
     """
     rule = f"must be {allowed}; {next_step}" if next_step else f"must be {allowed}"
-    return InputError(f"{name}={value!r}: {rule}", place=f"{name}: {rule}" if of_a_row else None)
+    return InputError(f"{name}={value!r}: {rule}", redacted=f"{name}: {rule}" if of_a_row else None)
 
 
 def warn(message: str) -> None:

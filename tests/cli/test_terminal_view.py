@@ -10,8 +10,8 @@ from rich.console import Console
 
 import danl
 from danl.cli import terminal_view as module
-from danl.cli.chart import AXIS, HESSIAN, MOST_BINS, REFUSED, Course, curve, matrix
-from danl.cli.forecast import Seen, duration, forecast
+from danl.cli.chart import AXIS, HESSIAN, MOST_BINS, REFUSED, BinnedSeries, curve_lines, matrix
+from danl.cli.forecast import Observation, duration, forecast
 from danl.cli.terminal_view import STOP_HINT, TerminalView
 from danl.wording import FLOOR, gap_text
 from tests.cli.shell import run
@@ -144,28 +144,28 @@ def test_shares_of_several_workers():
 
 
 def test_the_curve_is_on_a_log_scale():
-    course = Course()
+    course = BinnedSeries()
     for exponent in range(0, -9, -1):
         course.add(10.0**exponent, HESSIAN if exponent == 0 else 0)
-    lines = [line.plain for line in curve(course, 40, 1)]
+    lines = [line.plain for line in curve_lines(course, 40, 1)]
     assert lines == ["  1e+00 █▇▆▅▄▃▂▁▁", "        H        "]
-    tall = [line.plain[AXIS + 1 :] for line in curve(course, 40, 8)]
+    tall = [line.plain[AXIS + 1 :] for line in curve_lines(course, 40, 8)]
     assert [sum(row[column] == "█" for row in tall[:8]) for column in range(9)] == [8, 7, 6, 5, 4, 3, 2, 1, 0]
-    assert [line.plain[:AXIS].strip() for line in curve(course, 40, 8)[:8:7]] == ["1e+00", "1e-08"]
+    assert [line.plain[:AXIS].strip() for line in curve_lines(course, 40, 8)[:8:7]] == ["1e+00", "1e-08"]
 
 
 def test_values_that_are_not_known_and_gaps_below_zero():
-    course = Course()
+    course = BinnedSeries()
     for value in (1.0, math.nan, 10 * FLOOR, -1e-17, 0.0, math.inf):
         course.add(value)
-    assert curve(course, 40, 1)[0].plain == "  1e+00 █ ▁▁▁█"
-    empty = Course()
+    assert curve_lines(course, 40, 1)[0].plain == "  1e+00 █ ▁▁▁█"
+    empty = BinnedSeries()
     empty.add(math.nan)
-    assert len(curve(empty, 40, 3)) == 4
+    assert len(curve_lines(empty, 40, 3)) == 4
 
 
 def test_long_runs_stay_small_and_lose_no_mark():
-    course = Course()
+    course = BinnedSeries()
     for exchange in range(5 * MOST_BINS):
         course.add(1.0 / (1 + exchange), REFUSED if exchange == 777 else 0)
     columns = course.columns(60)
@@ -184,7 +184,7 @@ def test_a_terminal_without_blocks_gets_letters(screen):
 
 
 def seen(norms, pace=0.5):
-    return [Seen(norm, pace * index) for index, norm in enumerate(norms)]
+    return [Observation(norm, pace * index) for index, norm in enumerate(norms)]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from danl.engines import Ray
 from danl.engines.ray.actor import WorkerActor
-from danl.engines.ray.calls import Place
+from danl.engines.ray.calls import WorkerSlot
 
 CALL = 0.001
 """Seconds a call takes."""
@@ -87,7 +87,7 @@ class Actor:
         self.busy = -math.inf
 
     def __getattr__(self, name):
-        if name in ("answer", "hessian", "facts", "ready"):
+        if name in ("answer", "hessian", "shard_info", "ready"):
             return Method(self, name)
         raise AttributeError(name)
 
@@ -145,8 +145,8 @@ class FakeRay:
         class Faked(Ray):
             def _settle_in(self, shards):
                 self._shards = shards
-                self._places = [
-                    Place(index, None, shard, Actor(world, index), self._replacements)
+                self._slots = [
+                    WorkerSlot(index, None, shard, Actor(world, index), self._replacements)
                     for index, shard in enumerate(shards)
                 ]
                 self._tree = Adding()
@@ -155,7 +155,7 @@ class FakeRay:
                 return Actor(world, place.index, world.clock.now + world.lives[place.index].away)
 
             def close(self):
-                self._places, self._shards = [], None
+                self._slots, self._shards = [], None
 
         return Faked(**options)
 

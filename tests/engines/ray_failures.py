@@ -81,7 +81,7 @@ def test_a_slow_worker_is_left_out_and_its_late_reply_counted(problem, tmp_path,
         # Counted, too, where it is not asked again.
         assert engine.exchange(gradients(2, problem), deadline=passes_after(2)).failures[1].kind == "timeout"
         (tmp_path / "2").touch()
-        assert ray.wait([engine._places[1].late])[0]
+        assert ray.wait([engine._slots[1].late])[0]
         replies = engine.exchange(gradients(3, problem, who=[0, 2]))
         assert replies.workers.tolist() == [0, 2]
         assert replies.dropped == 1
@@ -161,7 +161,7 @@ def kill(engine, *workers):
     import ray
 
     for worker in workers:
-        os.kill(ray.get(engine._places[worker].actor.pid.remote()), signal.SIGKILL)
+        os.kill(ray.get(engine._slots[worker].actor.pid.remote()), signal.SIGKILL)
 
 
 def known():

@@ -1,5 +1,7 @@
 """What the tests that start Ray share: marks, problems, and engines one can look into."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
@@ -59,9 +61,14 @@ def gradients(number, problem, who=None):
 
 
 def actors_of(engine):
-    return [place.actor for place in engine._places]
+    return [place.actor for place in engine._slots]
 
 
 def made_of(site):
     """The engine with actors of another class."""
-    return type(f"With{site.__name__}", (Ray,), {"_site": lambda self: site})
+
+    def new_actor(self, place):
+        with patch("danl.engines.ray.actor.WorkerActor", site):
+            return Ray._new_actor(self, place)
+
+    return type(f"With{site.__name__}", (Ray,), {"_new_actor": new_actor})

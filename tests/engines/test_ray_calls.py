@@ -38,7 +38,7 @@ def test_one_that_died_is_waited_for_and_asked_again(world, problem):
     expected = opened(problem, danl.engines.Local(batched=False), None).exchange(gradients(0, problem)).gradients[1]
     assert np.array_equal(replies.gradients[1], expected)
     assert 30.0 <= world.clock.now - begun < 40.0
-    asked = [name for who, name in world.asked if who == 1 and name != "facts"]
+    asked = [name for who, name in world.asked if who == 1 and name != "shard_info"]
     assert asked[0] == asked[-1] == "answer"
     assert set(asked[1:-1]) == {"ready"}  # its task is not sent to who is not there
     assert len(asked) <= 2 + 30.0 / NOTICED + 1  # and it is not asked without end

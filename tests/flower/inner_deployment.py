@@ -18,8 +18,8 @@ import pytest
 
 import danl
 from danl.federation.certificates import make_certificates, make_node_key
-from danl.federation.programs import executable, flower_environment
-from danl.federation.up import free_port
+from danl.federation.flwr_commands import executable, flower_environment
+from danl.federation.local_federation import free_port
 from tests.flower.federations import a1a_shards, same_run
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(570)]

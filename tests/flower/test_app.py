@@ -12,9 +12,9 @@ import danl
 from danl.engines.flower.site import Site
 from danl.engines.flower.sitefiles import write_sites
 from danl.errors import InputError
-from danl.federation.new import app_name, write_app
-from danl.federation.runconfig import DEFAULTS, KEYS, commented_toml, solve_arguments
-from danl.federation.up import Federation, free_port, running
+from danl.federation.app_template import app_name, write_app
+from danl.federation.local_federation import Federation, free_port, running
+from danl.federation.run_config import DEFAULTS, KEYS, commented_toml, solve_arguments
 from tests.cli.shell import run as run_danl
 from tests.problems import random_shards
 
@@ -184,7 +184,7 @@ def test_columns_keep_their_names_in_the_sites_files_unless_they_are_numbers(tmp
         assert Site.from_config(config).reference.read().feature_names == read
 
 
-@pytest.mark.parametrize("module", ["danl.engines.flower.site", "danl.federation.runconfig"])
+@pytest.mark.parametrize("module", ["danl.engines.flower.site", "danl.federation.run_config"])
 def test_flower_and_ray_report_to_nobody_whatever_is_imported_first(module):
     names = ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED")
     code = f"import os, {module}; print([os.environ[name] for name in {names}])"

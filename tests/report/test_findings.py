@@ -14,8 +14,8 @@ from danl.report.findings import (
     pace,
     progress,
     refusals,
-    region_waits,
     untrained_regions,
+    untrained_spans,
 )
 from danl.report.payload import run_payload
 from danl.report.trend import trend_of
@@ -96,7 +96,7 @@ def test_regions_nobody_trained_are_named_with_their_exchanges():
     kinds = ["hessian", "gradient", "gradient", "gradient", "loss", "gradient", "gradient"]
     rows = [row(i, kind, coverage=who) for i, (kind, who) in enumerate(zip(kinds, coverage, strict=True))]
     run = run_of(rows)
-    assert region_waits(run) == [(1, 3, 3), (3, 2, 5)]
+    assert untrained_spans(run) == [(1, 3, 3), (3, 2, 5)]
     assert said(untrained_regions, run) == ["Region 1 went untrained for 3 rounds, from exchange 2 to 5."]
 
 

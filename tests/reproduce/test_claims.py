@@ -255,7 +255,7 @@ def test_a_rule_states_its_thresholds(name):
 
 def test_readings_are_listed_with_settings_and_penalties():
     cases = [
-        Case(name, setting, penalty, shows={"a1a": shown})
+        Case(name, setting, penalty, shown_on={"a1a": shown})
         for name, setting, penalty, shown in [
             ("danl", "full", "alpha=1", True),
             ("danl", "psi", "alpha=1", True),

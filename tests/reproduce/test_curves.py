@@ -14,8 +14,8 @@ from danl.reproduce.curves import (
     overviews,
     panels,
     penalties_view,
+    read_figure_runs,
     read_panels,
-    read_runs,
     slug,
     views,
     write_panels,
@@ -136,7 +136,7 @@ def test_the_data_file_says_everything_exactly(tmp_path):
     store = Store(tmp_path)
     plan = dataclasses.replace(PLAN, data=("a1a", "a2a"))
     fill(store, plan, ["fig1"], gaps=(1.0, 1 / 3, -5e-17, 1e300), status="diverged")
-    made = panels(read_runs(store, plan, "fig1", PAPER, "danl"))
+    made = panels(read_figure_runs(store, plan, "fig1", PAPER, "danl"))
     path = write_panels(made, tmp_path / "data.csv")
     assert read_panels(path) == made
     assert [panel.data for panel in made] == ["a1a", "a2a"]
@@ -148,7 +148,7 @@ def test_the_data_file_says_everything_exactly(tmp_path):
 def test_each_line_is_made_of_its_own_runs(tmp_path):
     store = Store(tmp_path)
     fill(store, PLAN, ["fig1"])
-    (panel,) = panels(read_runs(store, PLAN, "fig1", MILD, "danl-masked"))
+    (panel,) = panels(read_figure_runs(store, PLAN, "fig1", MILD, "danl-masked"))
     assert [curve.median[0] for curve in panel.curves] == [2.0, 8.0, 32.0]  # the second of three seeds, times 4^line
 
 
@@ -164,7 +164,7 @@ def test_a_file_that_is_no_data_is_told(tmp_path, text):
 
 def test_missing_runs_are_told(tmp_path):
     with pytest.raises(InputError, match="run danl reproduce again"):
-        read_runs(Store(tmp_path), PLAN, "fig1", PAPER, "danl")
+        read_figure_runs(Store(tmp_path), PLAN, "fig1", PAPER, "danl")
 
 
 def test_names():

@@ -9,7 +9,7 @@ import pytest
 
 from danl.errors import InputError
 from danl.reproduce import drawing
-from danl.reproduce.curves import View, panels, penalties_view, read_panels, read_runs, views
+from danl.reproduce.curves import View, panels, penalties_view, read_figure_runs, read_panels, views
 from danl.reproduce.drawing import CEILING, GREEK, config_of, draw_all, draw_figure, draw_penalties
 from danl.reproduce.runs import FIGURES, PAPER, Plan
 from danl.reproduce.store import Store, code_digest
@@ -53,7 +53,7 @@ def panel_of(tmp_path):
         for run in PLAN.figure_runs("fig1"):
             if run.method == "danl":
                 write_run(store, run, gaps, **how)
-        (panel,) = panels(read_runs(store, PLAN, "fig1", PAPER, "danl"), against)
+        (panel,) = panels(read_figure_runs(store, PLAN, "fig1", PAPER, "danl"), against)
         return panel
 
     return make
@@ -206,7 +206,7 @@ def test_the_table_of_penalties_shows_powers_and_divergence(tmp_path):
         if run.policy == "coverage:psi=1":
             write_run(store, run, [1.0, math.inf], status="diverged")
     wanted = [view for name in ("fig1", "fig2") for view in views(name, PLAN) if view.against == "optimum"]
-    parts = {view: panels(read_runs(store, PLAN, view.figure, PAPER, *view.readings)) for view in wanted}
+    parts = {view: panels(read_figure_runs(store, PLAN, view.figure, PAPER, *view.readings)) for view in wanted}
     _, svg = draw_penalties(parts, PLAN, tmp_path)
     cells = re.findall(r"<!-- (inf x|-\d+) -->", svg.read_text())  # matplotlib writes texts beside their outlines
     # The medians are 1.5e-9 times 4^line, of three lines and of four; the first line of fig1 diverged.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import danl
-from danl.reproduce.execute import execute, prepared, start_of, with_learning_rate
+from danl.reproduce.execute import execute, make_start, prepared, with_learning_rate
 from danl.reproduce.runs import MILD, NEAR, PAPER, RunSpec
 
 
@@ -42,7 +42,7 @@ def test_the_optimum_is_verified_and_twenty_newton_steps_are_twenty():
     _, record = execute(RunSpec("a1a", PAPER, "danl", rounds=1))
     assert record["optimum"]["grad_norm"] < 1e-13
     problem, _ = prepared(RunSpec("a1a", PAPER, "danl", rounds=1).problem)
-    w = start_of(RunSpec("a1a", PAPER, "danl", rounds=1).problem, "fedavg:rounds=10").w
+    w = make_start(RunSpec("a1a", PAPER, "danl", rounds=1).problem, "fedavg:rounds=10").w
     for _ in range(20):
         hessian = sum(
             weight * local.hessian(w) for weight, local in zip(problem.weights, problem.local_objectives, strict=True)

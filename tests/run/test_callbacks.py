@@ -5,7 +5,7 @@ import pytest
 
 import danl
 from danl.callbacks import Callback, Callbacks, StopWhen
-from danl.callbacks.logger import LONGEST, numbers_of, texts_of
+from danl.callbacks.logger import LONGEST, metrics_of, texts_of
 from danl.engines import Local
 from tests.problems import random_problem
 
@@ -233,7 +233,7 @@ def test_callbacks_change_nothing():
 
 def test_rows_as_numbers():
     row = danl.solve(random_problem(), regions=3, max_rounds=1).history[0]
-    numbers = numbers_of(row)
+    numbers = metrics_of(row)
     assert numbers.keys() == (
         set(danl.Row.__dataclass_fields__) - {"exchange", "kind", "coverage", "gap", "distance"}
         - {"simulated_seconds"}

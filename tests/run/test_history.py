@@ -1,16 +1,37 @@
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import danl
-from danl.run.history import History
-from tests.problems import random_problem
+from danl.methods import PRESETS
+from danl.plots.gallery import COLOURS
+from danl.protocol.messages import TASKS
+from danl.run.history import KINDS, TRAINING, History
+from tests.problems import random_problem, random_shards
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "files.md"
 
 
 @pytest.fixture(scope="module")
 def history():
     return danl.solve(random_problem(), regions=3, policy="coverage:psi=2", max_rounds=12, tol=0.0).history
+
+
+def test_every_kind_of_exchange_a_run_can_have_is_known():
+    assert {task.name for task in TASKS} - {"curvature"} | {"check"} == set(KINDS)  # curvature is a hessian exchange
+    assert set(TRAINING) <= set(KINDS) == set(COLOURS)
+    (line,) = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| `kind` |")]
+    assert set(re.findall("`([a-z-]+)`", line)) - {"kind"} == set(KINDS)
+    made = set()
+    for method in PRESETS:
+        for intercept in (False, True):
+            problem = danl.Problem(random_shards(), alpha=0.1, intercept=intercept)
+            made |= {row.kind for row in danl.solve(problem, method=method, max_rounds=8).history}
+    assert made <= set(KINDS)
+    assert {"moments", "smoothness", *TRAINING} <= made
 
 
 def test_csv_out_and_in_is_the_same_to_the_last_bit(history, tmp_path):

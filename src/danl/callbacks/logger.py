@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from types import TracebackType
 from typing import Any, Self
 
 from danl.errors import warn
@@ -65,7 +64,7 @@ class Logger(Callback):
         if self._lost:
             return
         with self._sending(f"at exchange {row.exchange}"):
-            self._log(row.exchange, numbers_of(row))
+            self._log(row.exchange, metrics_of(row))
             if time.monotonic() - self._flushed >= FLUSH_EVERY:
                 self._flush()
                 self._flushed = time.monotonic()
@@ -84,9 +83,7 @@ class Logger(Callback):
         self.connect()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end(None)  # what is still open was left by an error
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -120,7 +117,7 @@ def texts_of(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: text if len(text) <= LONGEST else text[: LONGEST - 3] + "..." for name, text in flat.items()}
 
 
-def numbers_of(row: Row) -> dict[str, float]:
+def metrics_of(row: Row) -> dict[str, float]:
     """The columns of a row that are finite numbers; `hessian` is 1 for a Hessian exchange, coverage one a region."""
     values = {name: float(getattr(row, name)) for name in _NUMBERS}
     values["hessian"] = float(row.kind == "hessian")

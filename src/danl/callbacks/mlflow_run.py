@@ -18,6 +18,7 @@ from danl._version import __version__
 from danl.callbacks.logger import Logger, reason_of
 from danl.checks import check_installed
 from danl.errors import InputError, bad_argument
+from danl.methods.base import Status
 from danl.run.result import Result
 
 MOST_METRICS = 1000
@@ -28,7 +29,7 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
 """Set where they are not: else MLflow tries a server that is not there for four minutes."""
-ENDINGS = {
+MLFLOW_STATUS: dict[Status, str] = {
     "converged": "FINISHED",
     "max_rounds": "FINISHED",
     "stopped": "FINISHED",
@@ -117,7 +118,7 @@ class MLflow(Logger):
         self._client.set_tag(self.run_id, "danl.status", "error" if result is None else result.status)
         if result is not None and result.notes:
             self._client.set_tag(self.run_id, "danl.notes", "\n".join(result.notes))
-        self._client.set_terminated(self.run_id, "FAILED" if result is None else ENDINGS[result.status])
+        self._client.set_terminated(self.run_id, "FAILED" if result is None else MLFLOW_STATUS[result.status])
 
     @contextmanager
     def _sending(self, when: str) -> Iterator[None]:

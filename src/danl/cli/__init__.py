@@ -1,1 +1,1 @@
-"""The command line: `danl fit`, `danl compare`, `danl certify`, `danl datasets`."""
+"""The command line: `danl fit`, `compare`, `certify`, `report`, `reproduce`, `plan`, `datasets` and `flower`."""

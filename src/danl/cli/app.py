@@ -30,7 +30,5 @@ app.add_typer(flower, name="flower")
 
 
 @app.callback()
-def _root(
-    version: bool = typer.Option(False, "--version", "-V", help="Show the version and exit."),
-) -> None:
+def _root(version: bool = typer.Option(False, "--version", "-V", help="Show the version and exit.")) -> None:
     """Newton-type learning across machines that differ in data, speed and memory."""

@@ -38,7 +38,7 @@ class Bin:
     marks: int
 
 
-class Course:
+class BinnedSeries:
     """A value an exchange, kept in a bounded number of bins: where they are too many, two become one."""
 
     def __init__(self) -> None:
@@ -68,18 +68,16 @@ def merged(bins: Sequence[Bin], count: int) -> list[Bin]:
     return [Bin(group[-1].value, int(np.bitwise_or.reduce([each.marks for each in group]))) for group in groups]
 
 
-def curve(course: Course, width: int, height: int, *, plain: bool = False) -> list[Text]:
+def curve_lines(series: BinnedSeries, width: int, height: int, *, plain: bool = False) -> list[Text]:
     """The values as bars on a log scale, `height` lines, and a line of marks below."""
-    columns = course.columns(width - AXIS - 1)
+    columns = series.columns(width - AXIS - 1)
     logs = np.log10(floored([each.value for each in columns]))
     known = logs[np.isfinite(logs)]
     top, bottom = (math.ceil(known.max()), math.floor(known.min())) if len(known) else (0, -1)
     top = max(top, bottom + 1)
     bars, steps = PLAIN_BARS if plain else BARS, len(BARS) - 1
     levels = np.round(height * steps * np.clip((logs - bottom) / (top - bottom), 0.0, 1.0))
-    levels = np.nan_to_num(
-        np.maximum(levels, 1.0)
-    )  # something of the lowest is seen, too, nothing of what is no number
+    levels = np.nan_to_num(np.maximum(levels, 1.0))  # the lowest are seen, too, and nothing of what is no number
     lines = []
     for row in range(height):
         label = f"1e{top:+03d}" if row == 0 else f"1e{bottom:+03d}" if row == height - 1 else ""

@@ -70,7 +70,7 @@ def compare(
             unwritten = write_run(folder, result, job.title, config, screen, job.data)
             missing.extend(unwritten)
             kept_in = None if unwritten else folder
-            reports.append({"label": label} | run_report(options, job.facts, result, kept_in, optimum))
+            reports.append({"label": label} | run_report(options, job.data_summary, result, kept_in, optimum))
         if out is not None:
             missing.extend(written(out, comparison_files(job.title, results, reports, gallery=gallery)))
             remove_page(out, screen)

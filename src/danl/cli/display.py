@@ -76,7 +76,7 @@ class ProgressLine:
         fewest, most = min(row.coverage), max(row.coverage)
         parts = [
             f"round {row.exchange:>{len(str(self._max_rounds))}}/{self._max_rounds}",
-            progress_of(row, 9),
+            gap_or_gradient(row, 9),
             f"coverage {most}" if fewest == most else f"coverage {fewest}-{most}",
             f"{human_bytes(self._bytes):>8}",
             f"{time.perf_counter() - self._begun:.1f} s",
@@ -88,7 +88,7 @@ class ProgressLine:
         return "  ".join([label, *parts])
 
 
-def progress_of(row: Row, width: int = 0) -> str:
+def gap_or_gradient(row: Row, width: int = 0) -> str:
     """The gap, or the gradient norm where there is no reference to measure against."""
     if math.isnan(row.gap):
         return f"|grad| {row.grad_norm:.2e}"

@@ -28,7 +28,7 @@ from danl.cli.options import (
     with_option,
 )
 from danl.cli.output import described, out_folder, requested, run_report, say_written, show_result, write_run
-from danl.cli.resumed import Earlier, nothing_left
+from danl.cli.resumed import ResumedTrace, nothing_left
 from danl.errors import InputError
 from danl.run.checkpoint import Checkpoints, locked_checkpoints, make_checkpoints
 from danl.run.result import WORKERS
@@ -109,7 +109,7 @@ def fit(
         connect(loggers, screen)
         optimum = options.reference(job, screen) if reference else None
         trace = Trace()
-        earlier = Earlier(trace, out / WORKERS if out is not None and resume is not None else None)
+        earlier = ResumedTrace(trace, out / WORKERS if out is not None and resume is not None else None)
         folders = {"checkpoint": checkpoint and str(checkpoint), "resume": resume and str(resume)}
         request = requested(options, method, job, **folders)
         served = Served(serve_port or 0, trace, request, job.title, screen) if serve else None
@@ -130,7 +130,7 @@ def fit(
             if served is not None:
                 served.page.finish(config)
         missing = write_run(out, result, job.title, config, screen, job.data)
-    report = run_report(options, job.facts, result, None if missing else out, optimum)
+    report = run_report(options, job.data_summary, result, None if missing else out, optimum)
     show_result(screen, job.title, report, result, as_json=as_json)
     if earlier.rows == len(result.history):
         screen.print(nothing_left(result, options.rounds), soft_wrap=True)

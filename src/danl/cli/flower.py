@@ -20,9 +20,9 @@ from danl.cli.output import ending_of, run_report, say_written, show_result, wri
 from danl.data import load_dataset, partition
 from danl.engines.flower.sitefiles import write_sites
 from danl.errors import InputError, bad_argument
-from danl.federation.drive import run_app
-from danl.federation.new import write_app
-from danl.federation.up import Federation, running
+from danl.federation.app_template import write_app
+from danl.federation.local_federation import Federation, running
+from danl.federation.submit import run_app
 from danl.methods import make_method
 from danl.objective.losses import make_loss, target_of
 from danl.policies import make_policy
@@ -130,8 +130,8 @@ def fit_on_sites(
     )
     request = {"danl": __version__, "run_config": config, "sites": sites}
     missing = write_run(out, result, title, request | ending_of(result), screen)
-    facts = {"data": options.data, "rows": int(sum(settings["rows"])), "sites": sites}
-    report = run_report(options, facts, result, None if missing else out)
+    data_summary = {"data": options.data, "rows": int(sum(settings["rows"])), "sites": sites}
+    report = run_report(options, data_summary, result, None if missing else out)
     show_result(screen, title, report, result, as_json=as_json)
     return result, say_written(out, missing, screen)
 

@@ -18,22 +18,22 @@ WINDOW = 16
 """Exchanges the line is drawn through."""
 FEWEST = 4
 SLOWEST = 0.01
-"""A fall of less than this many decades an exchange is none to extrapolate: it goes on for too long."""
+"""A fall of less than this many decades an exchange is not extrapolated: it goes on for too long."""
 SURE = 3.0
-"""Nor is one of less than so many standard errors: noise goes up and down."""
+"""A slope of less than so many standard errors is no fall: noise goes up and down."""
 FLAT = 1e-6
-"""And less than so many decades an exchange is no fall, however even it is."""
+"""A slope of less than so many decades an exchange is no fall, however even it is."""
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """What the forecast goes by of one exchange."""
 
     decrement: float
     elapsed: float  # seconds since the run began
 
 
-def forecast(seen: Sequence[Seen], *, tol: float, left: int) -> str:
+def forecast(seen: Sequence[Observation], *, tol: float, left: int) -> str:
     """What to say about the way to the tolerance, `left` exchanges being allowed at most."""
     if not seen:
         return "unclear"

@@ -230,7 +230,7 @@ class RunOptions:
 
 @contextmanager
 def warnings_shown(screen: Console) -> Iterator[list[str]]:
-    """A warning of danl becomes one line at the end, unless it is put into the list of what is said with the result."""
+    """Print danl's warnings after the display is gone, except those in the result's notes, which go into the list."""
     said: list[str] = []
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", DanlWarning)
@@ -256,7 +256,7 @@ class Job:
     start: AnyMethod | None
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def data_summary(self) -> dict[str, Any]:
         """What --json says of the data."""
         return {"data": self.data.name, "rows": int(self.problem.rows.sum()), "partition": self.partition}
 

@@ -63,7 +63,7 @@ def write_run(
     screen: Console,
     data: Dataset | None = None,
 ) -> list[str]:
-    """Write the files of a run into --out, if it is given; those that could not be. `data` where the rows are here."""
+    """Write the files of a run into --out and return those that could not be written; `data` if the rows are here."""
     if out is None:
         return []
 
@@ -91,7 +91,7 @@ def written(out: Path, files: Mapping[str, Callable[[Path], object]]) -> list[st
 
 
 def say_written(out: Path | None, missing: Sequence[str], screen: Console, figures: str = "") -> bool:
-    """The line of a command with --out that says where its files are, or which are not; whether all of them are."""
+    """Print where the files are, or which are missing; return whether all are there."""
     if missing:
         screen.print(
             f"error: --out={str(out)!r}: not written: {', '.join(missing)}; the result above is whole: make room, or "
@@ -150,15 +150,15 @@ def ending_of(result: Result) -> dict[str, Any]:
 
 
 def run_report(
-    options: RunOptions, facts: Mapping[str, Any], result: Result, out: Path | None, reference: Reference | None = None
+    options: RunOptions, data: Mapping[str, Any], result: Result, out: Path | None, reference: Reference | None = None
 ) -> dict[str, Any]:
-    """The object --json prints: the summary of a run, what was run, and the `facts` of its data."""
+    """The object --json prints: the summary of a run, what was run, and the summary `data` of its rows."""
     settings = result.settings
     same = ("features", "workers", "loss", "l2", "alpha", "weighting", "intercept", "seed")
     known = None if reference is None else asdict(reference)
     return {
         **result.summary(),
-        **facts,
+        **data,
         **{name: settings[name] for name in same},
         "regions": len(settings["regions"]),
         "policy": options.policy,

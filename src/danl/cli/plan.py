@@ -45,10 +45,7 @@ def plan(
         whole = {
             "exchanges": {cost.kind: asdict(cost) | {"times": times[cost.kind]} for cost in costs},
             "total": total,
-            "levels": scale.levels,
-            "aggregators": scale.aggregators,
-            "server_bytes": scale.server_bytes,
-            "tree_bytes": scale.tree_bytes,
+            **{name: getattr(scale, name) for name in ("levels", "aggregators", "server_bytes", "tree_bytes")},
         }
         print(json.dumps(whole, allow_nan=False))
     screen = console()

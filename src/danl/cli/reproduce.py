@@ -63,8 +63,9 @@ def reproduce(
     """
     begun = time.perf_counter()
     screen = console()
-    check_installed("reproduce", "matplotlib", "plots")
     chosen = chosen_targets(targets)
+    if set(chosen) & set(TARGETS):  # claims alone draw nothing
+        check_installed("reproduce", "matplotlib", "plots")
     plan = make_plan(data, seeds, quick)
     if processes is not None:
         check_whole("processes", processes, next_step="leave it out for one a core")
@@ -82,7 +83,7 @@ def reproduce(
     runs = needed(plan, chosen, out)
     count, missing = len(runs.runs), len(runs.missing)
     screen.print(f"{count} runs, {count - missing} of them there already, in {out}", soft_wrap=True)
-    with out_folder(out, force=True), progress_of(screen, runs.rounds, quiet=quiet) as progress:
+    with out_folder(out, force=True), progress_bar(screen, runs.rounds, quiet=quiet) as progress:
         wait = waiting(screen, quiet=quiet)
         made = make(plan, chosen, out, runs, processes=processes, progress=progress, waiting=wait)
     if made is None:
@@ -144,7 +145,7 @@ def check_folder(out: Path) -> None:
 
 
 @contextmanager
-def progress_of(screen: Console, total: int, *, quiet: bool) -> Iterator[Callable[[int], object]]:
+def progress_bar(screen: Console, total: int, *, quiet: bool) -> Iterator[Callable[[int], object]]:
     """A bar with the time left; plain lines where nobody watches a terminal."""
     if quiet or not total:
         yield lambda done: None

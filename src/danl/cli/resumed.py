@@ -14,8 +14,8 @@ from danl.run.result import Result
 from danl.run.trace import Trace
 
 
-class Earlier(Callback):
-    """What a run had that goes on: `rows` exchanges, None for a run that begins.
+class ResumedTrace(Callback):
+    """The exchanges a resumed run already has; `rows` is None for a new run.
 
     With the `path` of workers.npz, what that file has is put before the trace of the run that goes on: only where it is
     of this very run, every exchange up to the checkpoint, with the bytes and the coverage of the rows that the

@@ -18,9 +18,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from danl.cli.chart import HESSIAN, MARKS_MEAN, REFUSED, Course, curve, matrix, matrix_means
-from danl.cli.display import ProgressLine, progress_of
-from danl.cli.forecast import WINDOW, Seen, forecast
+from danl.cli.chart import HESSIAN, MARKS_MEAN, REFUSED, BinnedSeries, curve_lines, matrix, matrix_means
+from danl.cli.display import ProgressLine, gap_or_gradient
+from danl.cli.forecast import WINDOW, Observation, forecast
 from danl.protocol.messages import Mask
 from danl.run.history import TRAINING, History, Row
 from danl.run.trace import Int8Array, Trace
@@ -28,9 +28,9 @@ from danl.wording import duration, human_bytes
 
 PER_SECOND = 8
 LINE_EVERY = 5
-"""Without a terminal: a line every so many exchanges,"""
+"""Without a terminal a line is printed every so many exchanges."""
 LINE_SECONDS, LONGEST_SILENCE = 0.5, 10.0
-"""no more often than this, and after so long in any case."""
+"""The fewest seconds between two such lines, and the most."""
 STOP_HINT = "Ctrl-C ends the run with what it has"
 
 
@@ -45,7 +45,7 @@ class TerminalView(ProgressLine):
     ) -> None:
         super().__init__(target, label, max_rounds, quiet=True)
         self._title, self._tol, self._trace = title, tol, trace
-        self._course, self._seen = Course(), deque[Seen](maxlen=WINDOW)
+        self._series, self._seen = BinnedSeries(), deque[Observation](maxlen=WINDOW)
         self._row: Row | None = None
         self._round: tuple[Row, Mask, Int8Array] | None = None  # the newest that trained something
         self._sums = Counter[str]()
@@ -80,14 +80,14 @@ class TerminalView(ProgressLine):
     def _take(self, row: Row, elapsed: float) -> None:
         hessian, value = row.kind == "hessian", row.grad_norm if math.isnan(row.gap) else row.gap
         self._sums.update(up=row.bytes_up, down=row.bytes_down, failed=row.failed, refused=row.refused, hessian=hessian)
-        self._course.add(value, HESSIAN * hessian | REFUSED * row.refused)
-        self._seen.append(Seen(row.decrement, elapsed))
+        self._series.add(value, HESSIAN * hessian | REFUSED * row.refused)
+        self._seen.append(Observation(row.decrement, elapsed))
         self._row = row
 
     def _say(self, row: Row) -> None:
         """A line, where there is no terminal."""
         self._said, self._said_of = time.perf_counter(), row.exchange
-        parts = [self._label, self._position(row), row.kind, progress_of(row), self._traffic(), self._elapsed()]
+        parts = [self._label, self._position(row), row.kind, gap_or_gradient(row), self._traffic(), self._elapsed()]
         self._console.print("  ".join(parts), soft_wrap=True)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -113,7 +113,7 @@ class TerminalView(ProgressLine):
             (6, [Text(self._title, "bold")]),
             (0, [_joined([self._label, self._position(row), row.kind], width, "bold")]),
             (1, [_joined(self._numbers(row), width)]),
-            (2, curve(self._course, width, curve_height, plain=plain)),
+            (2, curve_lines(self._series, width, curve_height, plain=plain)),
             (7, [marks]),
             (3, self._who(row, width, matrix_height, plain)),
             (4, [_joined([self._traffic(), *happened], width)]),
@@ -137,7 +137,7 @@ class TerminalView(ProgressLine):
         return f"round {row.exchange}/{self._max_rounds}"
 
     def _numbers(self, row: Row) -> Iterable[str]:
-        yield progress_of(row)
+        yield gap_or_gradient(row)
         if not math.isnan(row.gap):
             yield f"|grad| {row.grad_norm:.2e}"
         if not math.isnan(row.decrement):

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from danl.checks import check_choice
 from danl.data.fetch import locate
 from danl.data.files import file_format, read_csv, read_libsvm, read_parquet
-from danl.data.place import place_of
+from danl.data.redaction import redacted
 from danl.data.registry import REGISTRY, Registered, lookup
 from danl.data.shard import check_rows
-from danl.data.table import Table, is_number
+from danl.data.table import RawTable, is_number
 from danl.errors import InputError, bad_argument
 
 Label = int | float | str
@@ -126,7 +126,7 @@ def read_table(
     zero_based: bool,
     progress: bool = False,
     **columns: str | None,
-) -> tuple[str, Path, Table]:
+) -> tuple[str, Path, RawTable]:
     """Find a file or a registered set and read it, labels as they stand there: its name, its path, what it holds."""
     given = [option for option, value in columns.items() if value is not None]
     entry, path = _resolve(name_or_path, progress=progress)
@@ -156,7 +156,8 @@ def encode_labels(labels: NDArray[Any], *, binary: bool = True) -> tuple[NDArray
     if len(values) == 1:
         rule = "target='binary' needs exactly two different values" if binary else "classes are at least two"
         rule = f" in {len(labels)} rows; {rule}; check the target, or bring rows of both classes"
-        raise InputError(f"y: found only the value {_plain(values[0])!r}{rule}", place=f"y: found only one value{rule}")
+        found = "y: found only"
+        raise InputError(f"{found} the value {_plain(values[0])!r}{rule}", redacted=f"{found} one value{rule}")
     if binary and len(values) != 2:
         listed = ", ".join(repr(_plain(value)) for value in values[:_LISTED_VALUES])
         more = ", ..." if len(values) > _LISTED_VALUES else ""
@@ -165,7 +166,7 @@ def encode_labels(labels: NDArray[Any], *, binary: bool = True) -> tuple[NDArray
             "; target='binary' needs exactly two; for a real-valued target use loss squared or poisson "
             "(load_dataset(..., target='real') in Python), for more classes loss multinomial (target='classes')"
         )
-        raise InputError(f"{found} ({listed}{more}){rule}", place=f"{found}{rule}")
+        raise InputError(f"{found} ({listed}{more}){rule}", redacted=f"{found}{rule}")
     return codes.astype(np.float64), tuple(_plain(value) for value in values)
 
 
@@ -192,7 +193,7 @@ def _check_registered_options(entry: Registered, n_features: int | None, zero_ba
     return entry.features
 
 
-def _dataset(table: Table, *, name: str, source: str, target: str) -> Dataset:
+def _dataset(table: RawTable, *, name: str, source: str, target: str) -> Dataset:
     textual = table.y.dtype.kind == "U"
     classes = None
     try:
@@ -203,7 +204,7 @@ def _dataset(table: Table, *, name: str, source: str, target: str) -> Dataset:
         if target != "real":
             y, classes = encode_labels(table.y, binary=target == "binary")
     except InputError as error:
-        raise InputError(f"{source}: {error}", place=f"{Path(source).name}: {place_of(error)}") from error
+        raise InputError(f"{source}: {error}", redacted=f"{Path(source).name}: {redacted(error)}") from error
     return Dataset(X, y, name, classes, table.feature_names, table.sites, weights, source, table.target_name)
 
 

@@ -46,15 +46,7 @@ def status(entry: Registered) -> str:
 
 
 def locate(entry: Registered, *, progress: bool = True) -> Path:
-    """Return the path of the data set's file, downloading it into the cache if need be.
-
-    Parameters
-    ----------
-    entry
-        The registered data set.
-    progress
-        Show a bar on stderr while downloading.
-    """
+    """Return the path of the data set's file, downloaded into the cache if need be, with a bar on stderr."""
     found = _find(entry)
     if found is None:
         return _download(entry, progress=progress)

@@ -1,4 +1,4 @@
-"""Readers for the file formats: LIBSVM text, CSV and Parquet, to one `Table` each.
+"""Readers for the file formats: LIBSVM text, CSV and Parquet, to one `RawTable` each.
 
 LIBSVM text is read in `danl.data.libsvm`, fast where it is well formed, line by line where it may not be.
 CSV is read line by line, so its errors know their place. What columns and cells mean is in `danl.data.table`, what
@@ -25,7 +25,7 @@ from scipy import sparse
 
 from danl.checks import check_installed, check_whole
 from danl.data import libsvm
-from danl.data.table import Columns, Table, error_at, is_missing, labels_of, numbers_of, shorten
+from danl.data.table import Columns, RawTable, error_at, is_missing, labels_of, numbers_of, shorten
 
 PACKINGS: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
 BROKEN_FILE = (OSError, EOFError, lzma.LZMAError, zlib.error)
@@ -60,17 +60,10 @@ def _reading(path: Path) -> Iterator[IO[bytes]]:
         raise error_at(path, f": cannot be read: {why}; {lost}", f": cannot be read: {error}; {lost}") from error
 
 
-def read_libsvm(path: Path, *, n_features: int | None = None, zero_based: bool = False) -> Table:
-    """Read LIBSVM text, plain or packed, to a CSR matrix.
+def read_libsvm(path: Path, *, n_features: int | None = None, zero_based: bool = False) -> RawTable:
+    """Read LIBSVM text, plain or packed, to a CSR matrix; ``#`` starts a comment and blank lines are skipped.
 
-    Parameters
-    ----------
-    path
-        The file; ``#`` starts a comment and blank lines are skipped.
-    n_features
-        The number of columns; None takes the highest index in the file, which may be too few.
-    zero_based
-        Whether the first feature has index 0 rather than 1.
+    Without `n_features` the highest index in the file counts, which may be too few columns.
     """
     if n_features is not None:
         check_whole("n_features", n_features, next_step="None takes it from the file")
@@ -90,24 +83,13 @@ def read_libsvm(path: Path, *, n_features: int | None = None, zero_based: bool =
     indices = np.subtract(found.indices, base, dtype=narrow, casting="unsafe")
     X = sparse.csr_matrix((found.values, indices, starts), shape=(len(found.labels), width))
     X.eliminate_zeros()
-    return Table(X=X, y=found.labels)
+    return RawTable(X=X, y=found.labels)
 
 
-def read_csv(path: Path, **named: str | None) -> Table:
-    """Read a CSV file with a header line, plain or packed, to a dense matrix.
-
-    Parameters
-    ----------
-    path
-        The file.
-    named
-        `target_column`, `site_column`, `weight_column`, as `Columns.choose` takes them.
-    """
+def read_csv(path: Path, **named: str | None) -> RawTable:
+    """Read a CSV file with a header line, plain or packed, to a dense matrix; `named` is as in `Columns.choose`."""
     values, labels, sites = array("d"), [], []
-    with (
-        _reading(path) as file,
-        io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
-    ):
+    with _reading(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
         records = _csv_records(path, text)
         header = [name.strip() for name in next(records, (0, []))[1]]
         columns = Columns.choose(path, header, **named)
@@ -139,7 +121,7 @@ def read_csv(path: Path, **named: str | None) -> Table:
     return columns.table(np.ascontiguousarray(matrix[:, :width]), labels_of(labels), where, weights)
 
 
-def read_parquet(path: Path, **named: str | None) -> Table:
+def read_parquet(path: Path, **named: str | None) -> RawTable:
     """Read a Parquet file to a dense matrix; the parameters are those of `read_csv`."""
     check_installed(str(path), "pyarrow", "parquet")
     import pyarrow as pa

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +38,7 @@ Positions = NDArray[np.intp]
 Bytes = NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class Entries:
+class Entries(NamedTuple):
     """The rows of a text: their labels, how many entries each has, and the entries with indices as written."""
 
     labels: NDArray[np.float64]
@@ -64,11 +62,7 @@ def read_at_once(text: bytes, *, lowest: int, highest: int) -> Entries | None:
         if part is None or not _in_order(part, lowest, highest):
             return None
         parts.append(part)
-    return Entries(*(np.concatenate(arrays) for arrays in zip(*map(_arrays, parts), strict=True)))
-
-
-def _arrays(part: Entries) -> tuple[NDArray[Any], ...]:
-    return part.labels, part.counts, part.indices, part.values
+    return Entries(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def _chunks(text: bytes) -> Iterator[bytes]:
@@ -194,7 +188,7 @@ def read_by_line(name: str, text: bytes, *, n_features: int | None, zero_based: 
         if fault:
             line, where, end = shorten(_shown(raw).strip()), f", line {number}: ", f"; {FORM}; the file was not loaded"
             sent, shown = fault
-            raise InputError(f"{name}{where}{line!r}: {shown}{end}", place=f"{Path(name).name}{where}{sent}{end}")
+            raise InputError(f"{name}{where}{line!r}: {shown}{end}", redacted=f"{Path(name).name}{where}{sent}{end}")
         if tokens:
             labels.append(float(tokens[0]))
             counts.append(len(tokens) - 1)

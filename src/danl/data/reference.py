@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from danl.checks import check_choice
 from danl.data.dataset import not_a_number, read_table
-from danl.data.place import place_of
+from danl.data.redaction import redacted
 from danl.data.shard import Shard
-from danl.data.table import are_counted, is_number, read_frame
+from danl.data.table import are_column_numbers, is_number, read_frame
 from danl.errors import InputError, bad_argument
 
-CODED = ({0.0, 1.0}, {-1.0, 1.0})
+BINARY_CODINGS = ({0.0, 1.0}, {-1.0, 1.0})
 """Binary targets every site codes the same way without `positive`; the larger of the two is 1."""
 
 
@@ -69,7 +69,7 @@ class ShardReference:
         check_choice("target", self.target, ("binary", "real"))
 
     def read(self) -> Shard:
-        """The rows; called where the worker runs. Errors may show a row: `danl.data.place` is for others."""
+        """The rows; called where the worker runs. Errors may show a row: `danl.data.redaction` is for others."""
         if self.load is not None:
             loaded = self.load()
             if isinstance(loaded, Shard):
@@ -103,23 +103,24 @@ class ShardReference:
             )
             return self._checked(shard)
         except InputError as error:
-            raise InputError(f"{self.path or source}: {error}", place=f"{source}: {place_of(error)}") from error
+            raise InputError(f"{self.path or source}: {error}", redacted=f"{source}: {redacted(error)}") from error
 
     def _checked(self, shard: Shard) -> Shard:
         """Refuse names that look like a row: they go to the server, and a file may have no header line.
 
-        The names 0, 1, 2, ... are none: so tables without names are written.
+        Names 0, 1, 2, ... count as no names: that is how tables without names are written.
         """
         features, target = list(shard.feature_names or ()), shard.target_name
         names = features if target is None else [*features, target]
-        if features and are_counted(sorted(names, key=_by_length)) and features == sorted(features, key=_by_length):
+        ordered = features == sorted(features, key=_by_length)
+        if features and ordered and are_column_numbers(sorted(names, key=_by_length)):
             return replace(shard, feature_names=None, target_name=None)
         found = [position for position, name in enumerate(names, start=1) if is_number(name)]
         if found:
             rule = "a site's columns must have names that are no numbers; put a header line first, or rename it"
             raise InputError(
                 f"column {found[0]} is called {names[found[0] - 1]!r}; {rule}",
-                place=f"the name of column {found[0]} is a number; {rule}",
+                redacted=f"the name of column {found[0]} is a number; {rule}",
             )
         return shard
 
@@ -129,17 +130,17 @@ class ShardReference:
         if self.positive is not None:
             if not textual and not is_number(str(self.positive)):
                 rule = "must be a number, as the targets are"
-                raise InputError(f"positive={self.positive!r}: {rule}", place=f"positive: {rule}")
+                raise InputError(f"positive={self.positive!r}: {rule}", redacted=f"positive: {rule}")
             wanted = str(self.positive) if textual else float(self.positive)
             return np.asarray(labels == wanted, dtype=float)
         found = set(np.unique(labels).tolist())
-        if textual or not any(found <= coded for coded in CODED):
+        if textual or not any(found <= coded for coded in BINARY_CODINGS):
             rule = "a site's target must be coded 0 and 1, or -1 and 1, or positive= must say which label is 1"
             if self.target_column is None:
                 rule += " (without target_column it is the last column of a table)"
             raise InputError(
                 f"the target has the values {sorted(found)[:5]}; {rule}",
-                place=f"the target has {len(found)} values that are not these; {rule}",
+                redacted=f"the target has {len(found)} values that are not these; {rule}",
             )
         return np.asarray(labels > 0, dtype=float)
 

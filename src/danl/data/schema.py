@@ -135,6 +135,6 @@ def _refuse_doubled(names: Names) -> None:
             where = f"feature_names: columns {seen[name]} and {position} (counted from 0)"
             raise InputError(
                 f"{where} are both called {name!r}; names must differ",
-                place=f"{where} have the same name; names must differ",
+                redacted=f"{where} have the same name; names must differ",
             )
         seen[name] = position

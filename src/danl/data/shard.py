@@ -132,11 +132,7 @@ def info_of(shard: Shard, binary: bool) -> ShardInfo:
 
 
 def check_rows(
-    X: Any,
-    y: ArrayLike,
-    weights: ArrayLike | None = None,
-    *,
-    feature_names: Sequence[str] | None = None,
+    X: Any, y: ArrayLike, weights: ArrayLike | None = None, *, feature_names: Sequence[str] | None = None
 ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None]:
     """Return X as CSR or dense float64 and y and weights as float64, or say which entry is wrong.
 
@@ -225,7 +221,7 @@ def _as_matrix(X: Any) -> Any:
     try:
         return np.ascontiguousarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"X: must be {rule}; {error}", place=f"X: must be {rule}") from error
+        raise InputError(f"X: must be {rule}; {error}", redacted=f"X: must be {rule}") from error
 
 
 def _as_vector(name: str, values: ArrayLike, n_rows: int) -> NDArray[np.float64]:
@@ -239,7 +235,7 @@ def _as_vector(name: str, values: ArrayLike, n_rows: int) -> NDArray[np.float64]
     except (TypeError, ValueError) as error:
         raise InputError(
             f"{name}: must hold numbers; {error}; danl.load_dataset turns two labels into 0 and 1",
-            place=f"{name}: must hold numbers",
+            redacted=f"{name}: must hold numbers",
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Tables: what a file or a data frame holds, which of its columns is what, and what its cells mean.
 
-The errors know their place. What may leave a site (`danl.data.place`) has no value of a row, and counts columns instead
-of naming them: names may be a row's, where a file has no header line.
+The errors know their place. What may leave a site (`danl.data.redaction`) has no value of a row, and counts columns
+instead of naming them: names may be a row's, where a file has no header line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MISSING = frozenset(("", "nan", "na", "n/a", "null"))
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class RawTable:
     """What a file holds: y is float64, or text where some label is not a number."""
 
     X: Any
@@ -64,11 +64,11 @@ class Columns:
             if name not in header:
                 listed = ", ".join(closest_first(name, header))
                 unknown = bad_argument(argument, name, f"a column of {path}", f"its columns are: {listed}")
-                unknown.place = f"{argument}={name!r}: is no column of {path.name}; check its header line"
+                unknown.redacted = f"{argument}={name!r}: is no column of {path.name}; check its header line"
                 raise unknown
             if name in taken:
                 twice = f"{argument}={name!r}: must be another column than {taken[name]}"
-                raise InputError(twice, place=twice)
+                raise InputError(twice, redacted=twice)
             taken[name] = argument
         free = [index for index, name in enumerate(header) if name not in taken]
         target, site, weight = (None if name is None else header.index(name) for name in named.values())
@@ -80,10 +80,10 @@ class Columns:
             raise error_at(path, f"{expected} {len(header)} columns; {parted}", shown)
         return cls(header, tuple(free), target, site, weight)
 
-    def table(self, X: Any, y: Any, sites: Any, weights: Any) -> Table:
+    def table(self, X: Any, y: Any, sites: Any, weights: Any) -> RawTable:
         """The table of these columns."""
         names = tuple(self.header[position] for position in self.features)
-        return Table(X, y, names, self.header[self.target], sites, weights)
+        return RawTable(X, y, names, self.header[self.target], sites, weights)
 
     def bad_cell(self, path: Path, place: str, positions: Sequence[int], texts: Sequence[str]) -> InputError:
         """The error of the first cell that is no number."""
@@ -102,7 +102,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
     """Refuse a header line that is missing, or in which two columns have one name."""
     if not header:
         raise error_at(path, ": is empty; expected a header line with the column names, then rows")
-    if all(is_number(name) for name in header) and not are_counted(header):
+    if all(is_number(name) for name in header) and not are_column_numbers(header):
         wrong = ": expected the column names, found numbers; put a header line first; the file was not loaded"
         raise error_at(path, f", line 1{wrong}", f", line 1: {shorten(','.join(header))!r}{wrong}")
     for index, name in enumerate(header):
@@ -111,12 +111,12 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
             raise error_at(path, places, f": two columns are called {name!r}; names must differ")
 
 
-def are_counted(header: Sequence[str]) -> bool:
+def are_column_numbers(header: Sequence[str]) -> bool:
     """Whether the names are 0, 1, 2, ...: so tables without names are written."""
     return list(header) == [str(index) for index in range(len(header))]
 
 
-def read_frame(frame: Any, target_column: str | None, weight_column: str | None) -> Table:
+def read_frame(frame: Any, target_column: str | None, weight_column: str | None) -> RawTable:
     """A data frame, pandas' or another library's, with the target among its columns: the last, unless it is named."""
     where = Path("load()")
     header = [str(name) for name in frame.columns]
@@ -130,14 +130,14 @@ def read_frame(frame: Any, target_column: str | None, weight_column: str | None)
             return column(position).astype(np.float64)
         except (TypeError, ValueError):
             place = f"{where}: column {position + 1} must hold numbers"
-            raise InputError(f"{place}; it is called {header[position]!r}", place=place) from None
+            raise InputError(f"{place}; it is called {header[position]!r}", redacted=place) from None
 
     y = column(columns.target)
     texts = [] if y.dtype.kind in "biuf" else [str(value).strip() for value in y.tolist()]
     for row, text in enumerate(texts):
         if is_missing(text) or text in ("None", "<NA>", "NaT"):
             place = f"{where}, row {row} (counted from 0), column {columns.target + 1}: the target is missing"
-            raise InputError(place, place=place)
+            raise InputError(place, redacted=place)
     X = np.column_stack([numbers(position) for position in columns.features])
     weights = None if columns.weight is None else numbers(columns.weight)
     return columns.table(X, labels_of(texts) if texts else y.astype(np.float64), None, weights)
@@ -145,7 +145,7 @@ def read_frame(frame: Any, target_column: str | None, weight_column: str | None)
 
 def error_at(path: Path, place: str, shown: str | None = None) -> InputError:
     """The error of a file: `place` may leave a site, `shown` is for whoever has the file."""
-    return InputError(f"{path}{place if shown is None else shown}", place=f"{path.name}{place}")
+    return InputError(f"{path}{place if shown is None else shown}", redacted=f"{path.name}{place}")
 
 
 def numbers_of(texts: Sequence[str]) -> list[float] | None:
@@ -172,7 +172,7 @@ def is_missing(text: str) -> bool:
 
 
 def is_number(text: str | bytes) -> bool:
-    """Whether the text is a number; unlike to Python, 1_000 is not one to us."""
+    """Whether the text is a number. Unlike Python, 1_000 is refused."""
     try:
         float(text)
     except ValueError:

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from danl.checks import check_share
-from danl.data.place import place_of, unreadable
+from danl.data.redaction import redacted, unreadable
 from danl.data.schema import in_order
 from danl.data.shard import Shard, ShardInfo, info_of
 from danl.errors import InputError
@@ -112,7 +112,7 @@ class Local:
             except InputError:
                 raise  # the caller's mistake, a custom policy's wrong mask for example: nothing to live with
             except Exception as error:
-                text = place_of(error) if self._shards else f"{type(error).__name__}: {error}"
+                text = redacted(error) if self._shards else f"{type(error).__name__}: {error}"
                 failures[index] = Failure(index, "error", text)
         return messages, failures
 
@@ -144,5 +144,5 @@ def _at_site(index: int, made: Callable[[], Made]) -> Made:
     try:
         return made()
     except Exception as error:
-        text = place_of(error)
+        text = redacted(error)
     raise InputError(unreadable(index, text))

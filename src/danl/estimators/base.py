@@ -27,7 +27,7 @@ from danl.checks import check_choice, check_number, check_share, check_whole
 from danl.data.partition import partition
 from danl.data.shard import Shard
 from danl.errors import DanlWarning, InputError
-from danl.estimators.inference import Inference, observed
+from danl.estimators.inference import Inference, request_inference
 from danl.estimators.saved import read_estimator, write_estimator
 from danl.estimators.summary import Summary
 from danl.objective.losses import Array
@@ -53,7 +53,7 @@ PERHAPS = (
 )
 
 
-class Fitted(BaseEstimator):  # type: ignore[misc]
+class FittedAttributes(BaseEstimator):  # type: ignore[misc]
     """What a fit leaves behind."""
 
     coef_: Array
@@ -71,7 +71,7 @@ class Fitted(BaseEstimator):  # type: ignore[misc]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DANLModel(Fitted):
+class DANLModel(FittedAttributes):
     """A linear model fitted by workers that each hold some of the rows; the two estimators derive from it.
 
     The fields are the parameters: a dataclass makes the constructor that scikit-learn asks for.
@@ -114,7 +114,7 @@ class DANLModel(Fitted):
             self._check_parameters()
             X, y, groups, weights = self._checked_rows(X, y, groups, sample_weight)
             targets, loss, weights = self._targets(y, weights)
-            self._take(self._solve(X, targets, loss, groups, weights))
+            self._set_coefficients(self._solve(X, targets, loss, groups, weights))
         except BaseException:  # a fit that fails leaves the estimator as it was before
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -125,7 +125,7 @@ class DANLModel(Fitted):
         """The targets as the loss takes them, the loss, and the weights of the rows."""
         raise NotImplementedError
 
-    def _take(self, result: Result) -> None:
+    def _set_coefficients(self, result: Result) -> None:
         """Make coef_ and intercept_ of the fitted w."""
         raise NotImplementedError
 
@@ -158,7 +158,7 @@ class DANLModel(Fitted):
             warnings.warn(each, stacklevel=3)
         self._problem, self._regions, self._inference = problem, regions, None
         self.result_, self.history_ = result, result.history
-        self._count(result.history)
+        self._set_totals(result.history)
         return result
 
     def _not_converged(self, problem: Problem, result: Result) -> ConvergenceWarning:
@@ -188,7 +188,7 @@ class DANLModel(Fitted):
         alpha = 1.0 / (self.C * total) if self.alpha is None else float(self.alpha)
         return Problem(shards, loss=loss, alpha=alpha, weighting="samples", intercept=self.fit_intercept)
 
-    def _count(self, history: History) -> None:
+    def _set_totals(self, history: History) -> None:
         """Exchanges and bytes, those for the standard errors included."""
         self.n_iter_ = len(history)
         self.bytes_up_ = int(history.column("bytes_up").sum()) if len(history) else 0
@@ -256,14 +256,15 @@ class DANLModel(Fitted):
         with _caught() as caught:
             inference = self._inference
             if inference is None or (covariance == "sandwich" and inference.scores is None):
-                inference = self._ask(covariance)
-            outputs, names, layout = self._named_outputs(), self._names(), self.result_.layout
-            summary = Summary.of(outputs, names, layout, inference, level, covariance, self._remarks(), self._doubts())
+                inference = self._request_inference(covariance)
+            outputs, names, layout = self._output_names(), self._names(), self.result_.layout
+            notes = self._remarks(), self._fit_warnings()
+            summary = Summary.of(outputs, names, layout, inference, level, covariance, *notes)
         for each in caught:
             warnings.warn(each, stacklevel=2)
         return summary
 
-    def _ask(self, covariance: str) -> Inference:
+    def _request_inference(self, covariance: str) -> Inference:
         """Ask the workers for what the covariance needs and is not known yet."""
         if self._problem is None:
             raise InputError(
@@ -271,15 +272,15 @@ class DANLModel(Fitted):
                 f"without them; call summary(covariance={covariance!r}) before it is saved"
             )
         scores, before = covariance == "sandwich", len(self.history_)
-        self._inference, asked = observed(
+        self._inference, asked = request_inference(
             self._problem, self.result_, self._regions, self.engine, scores=scores, known=self._inference
         )
         numbered = (replace(row, exchange=before + row.exchange) for row in asked)
         self.history_ = History([*self.history_, *numbered])
-        self._count(self.history_)
+        self._set_totals(self.history_)
         return self._inference
 
-    def _doubts(self) -> tuple[str, ...]:
+    def _fit_warnings(self) -> tuple[str, ...]:
         """What a reader of the table must know of a fit that did not end well."""
         if endless(self.result_):
             return ("SEPARABLE: without a penalty there is no best model, and these numbers mean nothing",)
@@ -295,7 +296,7 @@ class DANLModel(Fitted):
         names = getattr(self, "feature_names_in_", None)
         return [f"x{column}" for column in range(self.n_features_in_)] if names is None else [str(n) for n in names]
 
-    def _named_outputs(self) -> list[str]:
+    def _output_names(self) -> list[str]:
         return [""]
 
     # Files, and what a copy takes along.

@@ -90,7 +90,7 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
             weights = self._by_class(y, codes, weights)
         return codes.astype(np.float64), "logistic" if count == 2 else f"{MULTINOMIAL}:classes={count}", weights
 
-    def _take(self, result: Result) -> None:
+    def _set_coefficients(self, result: Result) -> None:
         # What all classes share changes no probability: without it, there is one answer however it came.
         self.coef_, self.intercept_ = result.layout.split(sum_to_zero(result.w, result.layout))
 
@@ -134,5 +134,5 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
             return ()
         return (f"coefficients are of the log-odds of class {self.classes_[1]}, against class {self.classes_[0]}",)
 
-    def _named_outputs(self) -> list[str]:
+    def _output_names(self) -> list[str]:
         return [""] if len(self.classes_) == 2 else [str(label) for label in self.classes_]

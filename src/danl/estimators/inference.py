@@ -75,7 +75,7 @@ class Inference:
         return 2.0 * self.total_weight * self.mean_loss / left if left > 1e-9 * self.total_weight else np.nan
 
 
-def observed(
+def request_inference(
     problem: Problem,
     result: Result,
     regions: Regions,

@@ -63,7 +63,7 @@ class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
             raise InputError("y: is 0 for every row, and loss 'poisson' has no optimum then; check the targets")
         return targets, self.loss, weights
 
-    def _take(self, result: Result) -> None:
+    def _set_coefficients(self, result: Result) -> None:
         coefficients, intercepts = result.layout.split(result.w)
         self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
 

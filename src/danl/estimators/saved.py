@@ -88,7 +88,7 @@ def read_estimator(cls: Any, path: Any) -> Any:
 def _restored(cls: Any, values: dict[str, Any]) -> Any:
     estimator = cls(**values["parameters"])
     estimator.result_, estimator.history_ = plain_to_result(values), History.from_columns(values["all_columns"])
-    estimator._count(estimator.history_)
+    estimator._set_totals(estimator.history_)
     estimator._seed, estimator._problem = values["seed"], None
     estimator._inference = None if values["inference"] is None else Inference(**values["inference"])
     estimator.n_features_in_ = values["n_features"]

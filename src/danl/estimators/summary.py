@@ -97,14 +97,7 @@ class Summary:
         return pd.DataFrame(self._columns(), index=index)
 
     def _columns(self) -> dict[str, Any]:
-        columns = {
-            "coef": self.coef,
-            "std_err": self.std_err,
-            "z": self.z,
-            "p_value": self.p_value,
-            "ci_low": self.ci_low,
-            "ci_high": self.ci_high,
-        }
+        columns = {name: getattr(self, name) for name in ("coef", "std_err", "z", "p_value", "ci_low", "ci_high")}
         if self.ratio is not None:
             name = self.ratio.replace(" ", "_")
             with np.errstate(over="ignore"):

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from danl.engines.flower.engine import GridEngine
 from danl.errors import InputError
-from danl.federation.runconfig import ERROR, solve_arguments
+from danl.federation.run_config import ERROR, solve_arguments
 from danl.objective.problem import RemoteProblem
 from danl.run.history import History, Row
 from danl.run.result import Result, files_of, write_files

@@ -24,6 +24,8 @@ from danl.protocol.replies import Replies
 from danl.storage.serialize import storable
 
 Status = Literal["converged", "max_rounds", "diverged", "quorum_lost", "interrupted", "stopped"]
+LOST: tuple[Status, ...] = ("diverged", "quorum_lost")
+"""Runs that ended so came near to nothing, whatever their last row says."""
 
 
 @dataclass(frozen=True)

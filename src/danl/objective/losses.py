@@ -352,4 +352,4 @@ def _bad_target(y: Array, wrong: NDArray[np.bool_], rule: str, next_step: str, s
     """The error of the first wrong target; `shown` are values, which do not leave a site."""
     row = int(np.argmax(wrong))
     place = f"y[{row}]: {rule}; {next_step}"
-    return InputError(f"y[{row}]={float(y[row])!r}: {rule}{shown}; {next_step}", place=place)
+    return InputError(f"y[{row}]={float(y[row])!r}: {rule}{shown}; {next_step}", redacted=place)

@@ -22,7 +22,7 @@ from typing import Self
 import numpy as np
 
 from danl.checks import check_number
-from danl.data.place import place_of
+from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
 from danl.data.schema import LISTED, Names, agreed, in_order, labelled, names_of
 from danl.data.shard import Shard, ShardInfo, info_of
@@ -142,7 +142,7 @@ class BaseProblem:
         try:
             self.loss.check_targets(shard.y)
         except InputError as error:
-            raise InputError(f"{shard.name}: {error}", place=f"{shard.name}: {place_of(error)}") from error
+            raise InputError(f"{shard.name}: {error}", redacted=f"{shard.name}: {redacted(error)}") from error
         return self._local(shard, self.penalty(info_of(shard, self.loss.binary)))
 
     def _local(self, shard: Shard, penalty: float) -> LocalObjective:

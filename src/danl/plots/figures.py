@@ -61,18 +61,17 @@ def write_figure(figure: Any, path: str | Path, title: str) -> Path:
     return Path(path)
 
 
+def line_style(number: int, **more: Any) -> dict[str, Any]:
+    """How matplotlib draws the line of this number: colour, dashes and marker, and what is given beside."""
+    look = {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number % len(STYLES)]}
+    return look | {"marker": MARKERS[number % len(MARKERS)]} | more
+
+
 def draw_progress(by_rounds: Any, by_bytes: Any, histories: Mapping[str, History]) -> None:
     """The gap, or the gradient norm where not all have one, on two matplotlib axes: by exchanges and by bytes."""
     has_gap = all(not np.isnan(history.column("gap")).all() for history in histories.values())
     for number, (label, history) in enumerate(histories.items()):
-        look = {
-            "color": COLOURS[number % len(COLOURS)],
-            "linestyle": STYLES[number % len(STYLES)],
-            "marker": MARKERS[number % len(MARKERS)],
-            "markersize": 5,
-            "markevery": max(1, len(history) // 10),
-            "linewidth": 1.6,
-        }
+        look = line_style(number, linewidth=1.6, markersize=5, markevery=max(1, len(history) // 10))
         values = floored(history.column("gap" if has_gap else "grad_norm"))
         by_rounds.plot(history.column("exchange"), values, label=label, **look)
         by_bytes.plot(history.total_bytes() / 1e6, values, **look)

@@ -10,21 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from danl.plots.figures import check_histories, draw_progress, write_figure
-from danl.run.history import History
+from danl.run.history import KINDS, History
 
 MOST_EXCHANGES = 40
 """Exchanges of each run whose coverage is shown: beyond that the cells are too narrow to see."""
 MOST_NAMES = 4
 """Runs whose names find room between the curves; with more runs the names stand beside the panel."""
-KINDS = {
+COLOURS = {
     "hessian": "#332288",
     "gradient": "#88CCEE",
     "loss": "#DDCC77",
     "local-steps": "#AA4499",
     "check": "#44AA99",
     "smoothness": "#BBBBBB",
+    "moments": "#999933",
+    "scores": "#882255",
 }
-"""Kinds of exchange and their colours: Tol's muted ones, so that none is taken for a method's. Others are grey."""
+"""The colour of each of KINDS: Tol's muted ones, so that none is taken for a method's. Others are grey."""
 
 
 def plot_gallery(histories: Mapping[str, History], path: str | Path, *, title: str = "") -> Path:
@@ -107,7 +109,7 @@ def _draw_bytes(axes: Any, histories: Mapping[str, History]) -> None:
     for kind in kinds:
         part = np.array([run.get(kind, 0) for run in by_run]) / 1e6
         if part.any():
-            axes.barh(places, part, left=before, height=0.55, color=KINDS.get(kind, "#666666"), label=kind)
+            axes.barh(places, part, left=before, height=0.55, color=COLOURS.get(kind, "#666666"), label=kind)
             before += part
     for place, total, history in zip(places, before, histories.values(), strict=True):
         axes.text(total, place, f"  {len(history)} exchanges", va="center", color="#555555", fontsize=9)

@@ -8,7 +8,7 @@ import shlex
 import numpy as np
 
 from danl.checks import is_finite
-from danl.report.findings import Finding, hessian_bytes, region_waits
+from danl.report.findings import Finding, hessian_bytes, untrained_spans
 from danl.report.recorded import RecordedRun
 from danl.report.trend import trend_of
 from danl.wording import percent
@@ -26,9 +26,7 @@ HESSIAN_SHARE = 0.8
 
 def advice(run: RecordedRun) -> list[Finding]:
     """At most a handful, the most useful first."""
-    looks = (
-        after_divergence, after_break, more_rounds, larger_batches, another_method, cover, fewer_bytes,
-    )  # fmt: skip
+    looks = (after_divergence, after_break, more_rounds, larger_batches, another_method, cover, fewer_bytes)
     return [Finding("try", text) for look in looks if (text := look(run))]
 
 
@@ -139,7 +137,7 @@ def cover(run: RecordedRun) -> str:
         return ""
     numbers, failed = run.history.column("exchange"), run.history.column("failed")
     lost = {int(number) for number in numbers[failed > 0]}
-    planned = [length for length, first, last in region_waits(run) if not lost.intersection(range(first, last + 1))]
+    planned = [length for length, first, last in untrained_spans(run) if not lost.intersection(range(first, last + 1))]
     longest = max(planned, default=0)
     if longest < 5:
         return ""

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from danl.methods.base import LOST
 from danl.report.findings import Finding
 from danl.report.recorded import RecordedRun
 from danl.wording import counted, gap_text, human_bytes, listed, number, seconds
 
-LOST = ("diverged", "quorum_lost")
-"""Runs that ended so came near to nothing, whatever their last row says."""
 PARTS = (
     (("data", "sha256"), "are of different data"),
     (("settings", "loss"), "have different losses"),

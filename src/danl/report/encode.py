@@ -12,10 +12,9 @@ import numpy as np
 
 from danl.objective.regions import IntArray
 from danl.report.recorded import RecordedRun
-from danl.run.history import TRAINING, History
+from danl.run.history import KINDS, TRAINING, History
 from danl.run.trace import Bits, Int8Array, Trace
 
-KINDS = ("hessian", "gradient", "loss", "local-steps", "smoothness", "scores", "check")
 MOST_POINTS = 6000
 """Exchanges on a curve; more than a screen has pixels."""
 MARKED_POINTS = MOST_POINTS // 6
@@ -30,7 +29,7 @@ COLUMNS = {
 """Columns of the curves and their numpy kinds."""
 
 
-def text_of(values: Any, kind: str) -> str:
+def base64_of(values: Any, kind: str) -> str:
     """Numbers of a numpy kind, such as "<f8", as base64."""
     return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode("ascii")
 
@@ -46,9 +45,9 @@ def row_columns(run: RecordedRun, chosen: IntArray) -> dict[str, Any]:
 
 def columns_of(history: History, moved: Any, seconds: Any, simulated: Any) -> dict[str, Any]:
     """The columns of all of these rows, with the bytes and seconds of the run up to each of them."""
-    made = {"kind": [kind_number(row.kind) for row in history]}
-    made |= {"bytes": moved, "seconds": seconds, "simulated": simulated}
-    return {name: text_of(made[name] if name in made else history.column(name), kind) for name, kind in COLUMNS.items()}
+    kinds = [kind_number(row.kind) for row in history]
+    own = {"kind": kinds, "bytes": moved, "seconds": seconds, "simulated": simulated}
+    return {name: base64_of(own[name] if name in own else history.column(name), kind) for name, kind in COLUMNS.items()}
 
 
 def kind_number(kind: str) -> int:
@@ -88,7 +87,7 @@ def masks_of(run: RecordedRun, budget: int = MASK_BYTES) -> tuple[dict[str, Any]
     if most < 2:
         return None, left_out(trace)
     kept = spaced(np.arange(len(trace)), most).tolist()
-    stale = text_of(_staleness_at(run, trace, kept), "<u2")
+    stale = base64_of(_staleness_at(run, trace, kept), "<u2")
     said = f"The map of workers and regions has {len(kept):,} of {len(trace):,} exchanges, evenly spaced."
     return _frames(run.history, trace, kept) | {"staleness": stale}, said
 
@@ -109,7 +108,7 @@ def all_masks(history: History, trace: Trace) -> dict[str, Any]:
     """Who trained what in all exchanges of a trace, as bits; these rows have their kinds."""
     kept = list(range(len(trace)))
     bits = [np.packbits(trace.trained_in(index)) for index in kept]
-    return _frames(history, trace, kept) | {"trained": text_of(bits, "<u1")}
+    return _frames(history, trace, kept) | {"trained": base64_of(bits, "<u1")}
 
 
 def _frames(history: History, trace: Trace, kept: list[int]) -> dict[str, Any]:
@@ -118,9 +117,9 @@ def _frames(history: History, trace: Trace, kept: list[int]) -> dict[str, Any]:
     return {
         "workers": trace.n_workers,
         "regions": trace.n_regions,
-        "exchange": text_of(numbers, "<i4"),
-        "kind": text_of([kind_number(kinds.get(number, "")) for number in numbers.tolist()], "<u1"),
-        "asked": text_of([four_in_a_byte(trace.asked_in(index)) for index in kept], "<u1"),
+        "exchange": base64_of(numbers, "<i4"),
+        "kind": base64_of([kind_number(kinds.get(number, "")) for number in numbers.tolist()], "<u1"),
+        "asked": base64_of([four_in_a_byte(trace.asked_in(index)) for index in kept], "<u1"),
     }
 
 

@@ -1,7 +1,8 @@
-"""What there is to say of a run, in sentences: each function looks at one thing, and yields nothing where that is so.
+"""What there is to say of a run, in sentences.
 
-They are pure functions of the rows, the trace and the configuration, so that every sentence can be checked against the
-numbers it is made of. `advice.py` has what to try next.
+Each function looks at one thing and yields nothing if there is nothing to say. They are pure
+functions of the rows, the trace and the configuration, so that every sentence can be checked against the numbers it is
+made of. `advice.py` has what to try next.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from danl.protocol.messages import Mask
-from danl.report.pace import pace_of
 from danl.report.recorded import RecordedRun
+from danl.report.stragglers import stragglers_of
 from danl.report.trend import Trend, trend_of
 from danl.run.trace import NOT_ASKED, SILENT
 from danl.wording import counted, gap_text, human_bytes, listed, named, number, percent, seconds
@@ -24,7 +25,7 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 NAMED_REGIONS = 3
 """Regions with the longest waits that are named one by one."""
-ENDINGS: dict[str, tuple[Tone, str]] = {
+ENDING_WORDS: dict[str, tuple[Tone, str]] = {
     "converged": ("good", "Converged"),
     "max_rounds": ("warn", "Used up its rounds without reaching the tolerance: ended"),
     "diverged": ("warn", "Diverged: ended"),
@@ -67,7 +68,7 @@ def ending(run: RecordedRun) -> Iterator[Finding]:
     if run.status == "running":
         yield Finding("note", f"Is running: {reached.format(' so far')}. So far it {cost}.")
     else:
-        tone, words = ENDINGS.get(run.status, ("note", f"How it ended is not known ({_why_unknown(run)}): it is"))
+        tone, words = ENDING_WORDS.get(run.status, ("note", f"How it ended is not known ({_why_unknown(run)}): it is"))
         yield Finding(tone, f"{words} after {reached.format('')}. It {cost}.")
 
 
@@ -158,7 +159,7 @@ def absences(run: RecordedRun) -> Iterator[Finding]:
 
 def untrained_regions(run: RecordedRun) -> Iterator[Finding]:
     """Regions that nobody trained for two rounds or more in a row."""
-    waits = {region: wait for region, wait in enumerate(region_waits(run)) if wait[0] >= 2}
+    waits = {region: wait for region, wait in enumerate(untrained_spans(run)) if wait[0] >= 2}
     if len(waits) > 1 and len({rounds for rounds, _, _ in waits.values()}) == 1:
         (rounds, *_), *_ = waits.values()
         first, last = min(wait[1] for wait in waits.values()), max(wait[2] for wait in waits.values())
@@ -176,7 +177,7 @@ def untrained_regions(run: RecordedRun) -> Iterator[Finding]:
         yield Finding("warn", f"{more} went untrained for up to {waits[rest[0]][0]} rounds.")
 
 
-def region_waits(run: RecordedRun) -> list[tuple[int, int, int]]:
+def untrained_spans(run: RecordedRun) -> list[tuple[int, int, int]]:
     """Of every region the longest run of rounds nobody trained it: how many rounds, and the first and last exchange."""
     coverage, numbers = run.history.column("coverage")[run.rounds], run.history.column("exchange")[run.rounds]
     if coverage.ndim != 2 or not len(coverage):
@@ -189,7 +190,7 @@ def region_waits(run: RecordedRun) -> list[tuple[int, int, int]]:
 
 
 def longest_waits(trained: Iterable[Mask]) -> tuple[IntArray, IntArray]:
-    """For every entry of masks that follow each other: the most in a row without it, and the place of the last."""
+    """For each mask entry: the longest run of rounds in which it was False, and the index of that run's last round."""
     waiting: Any = 0
     longest: Any = 0
     ended: Any = -1
@@ -225,7 +226,7 @@ def longest_wait(run: RecordedRun) -> Iterator[Finding]:
 
 def pace(run: RecordedRun) -> Iterator[Finding]:
     """Workers whom the others wait for, by simulated seconds."""
-    found = pace_of(run)
+    found = stragglers_of(run)
     if found is None:
         return
     one = len(found.workers) == 1

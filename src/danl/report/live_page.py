@@ -268,21 +268,21 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> tuple[HTTPStatus, str, bytes]:
         if self.command not in ("GET", "HEAD"):
-            return _said(HTTPStatus.METHOD_NOT_ALLOWED, "this page can only be read")
+            return _plain_text(HTTPStatus.METHOD_NOT_ALLOWED, "this page can only be read")
         port = self.server.server_address[1]
         if not is_meant(self.headers.get("Host"), port):
-            return _said(HTTPStatus.MISDIRECTED_REQUEST, f"open it as http://{ADDRESS}:{port}/")
+            return _plain_text(HTTPStatus.MISDIRECTED_REQUEST, f"open it as http://{ADDRESS}:{port}/")
         asked = urlsplit(self.path)
         if asked.path == "/":
             return HTTPStatus.OK, "text/html", self.server.live.page()
         if asked.path == "/rows":
             after = parse_qs(asked.query).get("after", ["0"])[0]
             if not (after.isascii() and after.isdigit() and len(after) < 10):
-                return _said(HTTPStatus.BAD_REQUEST, "after must be a whole number")
+                return _plain_text(HTTPStatus.BAD_REQUEST, "after must be a whole number")
             answer = self.server.live.rows_after(int(after))
             self._is_last = answer["done"] and not answer["more"]
             return HTTPStatus.OK, "application/json", json.dumps(answer, allow_nan=False).encode("utf-8")
-        return _said(HTTPStatus.NOT_FOUND, "there is nothing here")
+        return _plain_text(HTTPStatus.NOT_FOUND, "there is nothing here")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: the terminal shows the run."""
@@ -304,5 +304,5 @@ def is_meant(host: str | None, port: int) -> bool:
     return name in {f"{own}:{port}" for own in OWN_NAMES} or (port == 80 and name in OWN_NAMES)
 
 
-def _said(status: HTTPStatus, text: str) -> tuple[HTTPStatus, str, bytes]:
+def _plain_text(status: HTTPStatus, text: str) -> tuple[HTTPStatus, str, bytes]:
     return status, "text/plain", f"{text}\n".encode()

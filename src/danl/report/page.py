@@ -36,7 +36,7 @@ def write_report(runs: Sequence[RecordedRun], path: str | Path) -> Path:
         write_text(path, text)
     except OSError as error:
         raise InputError(
-            f"--out={str(path)!r}: cannot be written ({error.strerror}); choose another file or folder"
+            f"path={str(path)!r}: cannot be written ({error.strerror}); choose another file or folder"
         ) from None
     return Path(path)
 

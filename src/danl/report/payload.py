@@ -11,11 +11,11 @@ import numpy as np
 
 from danl._version import __version__
 from danl.report.comparison import comparison
-from danl.report.encode import KINDS, MARKED_POINTS, chosen_rows, masks_of, row_columns
+from danl.report.encode import MARKED_POINTS, chosen_rows, masks_of, row_columns
 from danl.report.findings import findings
-from danl.report.pace import among_slowest
 from danl.report.recorded import NO_TRACE, RecordedRun
-from danl.run.history import TRAINING
+from danl.report.stragglers import among_slowest
+from danl.run.history import KINDS, TRAINING
 from danl.run.trace import NOT_ASKED, SILENT, Trace
 from danl.wording import FLOOR, counted, is_rounding, known
 

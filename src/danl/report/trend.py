@@ -20,13 +20,13 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 STALL_ROUNDS = 10
 """At least this many exchanges, and a quarter of all, without halving are a stall."""
 SLOWER = 0.5
-"""And slower than this times the rate before: a slow fall that goes on as it began is none."""
+"""A stall is also slower than this times the rate before: a slow fall that goes on as it began is none."""
 FLAT = float(np.log10(1 / 0.99))
-"""A fall of less than this, 1 %, over the newest quarter is none,"""
+"""A fall of less than this, 1 %, over the newest quarter is none."""
 LIKE_A_LINE = 0.5
-"""nor is one of which a straight line explains less than this share of the variance: that is noise."""
+"""A fall of which a straight line explains less than this share of the variance is noise, and none."""
 RISEN = 2.0
-"""It rose where all of the newest quarter is more than this many times the best."""
+"""A run rose where all of the newest quarter is more than this many times the best."""
 STEADY = 0.95
 """Share of the variance of the logarithm that a straight line explains when convergence is called linear."""
 
@@ -97,11 +97,11 @@ def _slower_since(logs: Array) -> int | None:
 
 def _fall_of(logs: Array) -> float:
     """By how much these fall from one to the next, by a straight line through them; 0 where they are flat or noise."""
-    slope, explained = _line(logs)
+    slope, explained = line_through(logs)
     return -slope if -slope * (len(logs) - 1) >= FLAT and explained >= LIKE_A_LINE else 0.0
 
 
-def _line(logs: Array) -> tuple[float, float]:
+def line_through(logs: Array) -> tuple[float, float]:
     """The slope of the straight line through these, and the share of their variance that it explains."""
     places = np.arange(len(logs), dtype=float)
     slope, offset = np.polyfit(places, logs, 1)
@@ -114,7 +114,7 @@ def _manner(logs: Array) -> str:
     """Linearly (a straight line on the log scale), faster and faster, slower and slower, or unevenly."""
     if len(logs) < 4:
         return "quickly"
-    if _line(logs)[1] >= STEADY:
+    if line_through(logs)[1] >= STEADY:
         return "linearly"
     half = len(logs) // 2
     first, second = logs[0] - logs[half], logs[half] - logs[-1]

@@ -8,7 +8,8 @@
     drawing   figures, from the curves alone
     tables    how the runs ended, what their masks came to, which F*
     claims    verdicts, from the rows alone, by stated rules
-    report    claims.json, claims.md, index.md and environment.json
+    open_points   what the paper leaves open, and what we chose
+    pages     claims.json, claims.md, index.md and environment.json
     make      all of it, in order
 
 Rows come first: figures and verdicts read files, never the results of a computation that has just been done.

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from danl.errors import InputError
+from danl.methods.base import LOST
 from danl.reproduce.runs import FIGURES, PAPER, Curve, Plan
 from danl.reproduce.store import Store, StoredRun
 from danl.storage.atomic import written_whole
@@ -35,8 +36,12 @@ HEADER = (
     *("promised_psi", "promised_S", "promised_gamma", "measured_psi", "measured_S", "measured_gamma"),
     *("exchange", "median", "low", "high"),
 )
-WORST: tuple[tuple[str, Any], ...] = (("min_coverage", min), ("min_trained", min), ("max_staleness", max))
-"""What psi*, S* and gamma are in a record, and which of several is the worst."""
+MEASURES: tuple[tuple[str, str, str, Any], ...] = (
+    ("psi", "psi*", "min_coverage", min),
+    ("S", "S*", "min_trained", min),
+    ("gamma", "gamma", "max_staleness", max),
+)
+"""What is measured of masks: its name in `Masks`, in the paper and in a record, and which of several is the worst."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,7 @@ class View:
             "data": list(plan.data),
             "n_seeds": plan.n_seeds,
             "curves": [{"label": curve.label, "policy": curve.policy} for curve in self.curves],
-            "rounds": run.rounds,
-            "workers": run.workers,
-            "regions": run.regions,
-            "start": run.start,
+            **{name: getattr(run, name) for name in ("rounds", "workers", "regions", "start")},
         }
 
 
@@ -109,8 +111,8 @@ class CurveData:
     @property
     def diverged(self) -> bool:
         """Whether most runs diverged."""
-        ends = Counter(dict(self.endings))
-        return 2 * (ends["diverged"] + ends["quorum_lost"]) > ends.total()
+        ends = dict(self.endings)
+        return 2 * sum(ends.get(status, 0) for status in LOST) > sum(ends.values())
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ Runs = Mapping[str, Mapping[Curve, Sequence[StoredRun]]]
 """By data set, by line: the runs of all seeds."""
 
 
-def read_runs(store: Store, plan: Plan, name: str, penalty: str, reading: str) -> Runs:
+def read_figure_runs(store: Store, plan: Plan, name: str, penalty: str, reading: str) -> Runs:
     """Read the runs of one reading of a figure, each once."""
     return {
         data: {
@@ -195,8 +197,8 @@ def curve_data(label: str, stored: Sequence[StoredRun], against: str = "optimum"
 
 
 def _masks(records: Sequence[Mapping[str, Any]]) -> Masks:
-    known = {name: [each[name] for each in records if each[name] is not None] for name, _ in WORST}
-    return Masks(*(worst(known[name], default=None) for name, worst in WORST))
+    known = {key: [each[key] for each in records if each[key] is not None] for _, _, key, _ in MEASURES}
+    return Masks(*(worst(known[key], default=None) for _, _, key, worst in MEASURES))
 
 
 def _reference(stored: Iterable[StoredRun], against: str) -> tuple[float, float]:
@@ -244,7 +246,7 @@ def _curve(label: str, rows: list[dict[str, str]]) -> CurveData:
     first = rows[0]
     pairs = [ending.split(":") for ending in first["endings"].split()]
     promised, measured = (
-        Masks(*(int(first[f"{kind}_{name}"]) if first[f"{kind}_{name}"] else None for name in ("psi", "S", "gamma")))
+        Masks(*(int(first[f"{kind}_{name}"]) if first[f"{kind}_{name}"] else None for name in Masks._fields))
         for kind in ("promised", "measured")
     )
     median, low, high = (tuple(float(row[name]) for row in rows) for name in ("median", "low", "high"))

@@ -22,9 +22,10 @@ import numpy as np
 
 from danl.checks import check_installed
 from danl.errors import InputError
-from danl.plots.figures import COLOURS, MARKERS, STYLES
+from danl.plots.figures import line_style
 from danl.protocol.messages import Array
 from danl.reproduce.curves import (
+    MEASURES,
     PENALTY_FIGURES,
     CurveData,
     PanelData,
@@ -32,8 +33,8 @@ from danl.reproduce.curves import (
     overviews,
     panels,
     penalties_view,
+    read_figure_runs,
     read_panels,
-    read_runs,
     slug,
     views,
     write_panels,
@@ -77,7 +78,7 @@ def draw_all(store: Store, plan: Plan, figure_names: Sequence[str], out: Path) -
     for name in figure_names:
         for view in views(name, plan):
             if (key := (name, *view.penalties, *view.readings)) != read_last:
-                runs, read_last = read_runs(store, plan, *key), key  # once for every F*
+                runs, read_last = read_figure_runs(store, plan, *key), key  # once for every F*
             written.append(write_panels(panels(runs, view.against), out / f"{view.name}.csv"))
             made[view] = read_panels(written[-1])
             written += draw_figure(view, made[view], plan, out)
@@ -88,7 +89,7 @@ def draw_all(store: Store, plan: Plan, figure_names: Sequence[str], out: Path) -
     if set(figure_names) & set(PENALTY_FIGURES) and all(store.has(run, digest(run.data)) for run in others):
         wanted = [view for name in PENALTY_FIGURES for view in views(name, plan) if view.against == "optimum"]
         for view in (view for view in wanted if view not in made):
-            made[view] = panels(read_runs(store, plan, view.figure, *view.penalties, *view.readings))
+            made[view] = panels(read_figure_runs(store, plan, view.figure, *view.penalties, *view.readings))
         written += draw_penalties(made, plan, out)
     return written
 
@@ -147,7 +148,8 @@ def draw_penalties(parts: Mapping[View, Panels], plan: Plan, out: Path) -> list[
         _title(figure, f"Where each reading starts to converge: log10 of the gap after {rounds} rounds")
         _foot(
             figure,
-            f"Median over {plan.n_seeds} seeds of f(w) - F*, F* the verified optimum. Dark is good; -16 is rounding.",
+            f"Median over {plan.n_seeds} seeds of f(w) - F*, F* the verified optimum. Dark is good; "
+            f"{np.log10(FLOOR):.0f} is rounding.",
             "x: most seeds diverged; inf: f(w) left every bound. Above the white line: Figure 1; below it: Figure 2.",
         )
         return _write(figure, view, plan, out)
@@ -169,7 +171,7 @@ def config_of(png: Path) -> dict[str, Any]:
 def _draw_panel(axes: Axes, panel: PanelData, *, markersize: float, ticks: int) -> None:
     last = len(panel.curves[0].median) - 1
     for number, curve in enumerate(panel.curves):
-        look = _look(number, markersize)
+        look = line_style(number, linewidth=LINE_WIDTHS[number], markersize=markersize)
         exchanges = np.arange(last + 1)
         low, median, high = map(_drawn, (curve.low, curve.median, curve.high))
         axes.fill_between(exchanges, low, high, color=look["color"], alpha=0.16, linewidth=0)
@@ -187,16 +189,6 @@ def _draw_panel(axes: Axes, panel: PanelData, *, markersize: float, ticks: int) 
     axes.set_xticks(range(0, last + 1, ticks))
     axes.set_xlim(-1, last + 1)
     axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
-
-
-def _look(number: int, markersize: float) -> dict[str, Any]:
-    return {
-        "color": COLOURS[number],
-        "linestyle": STYLES[number],
-        "marker": MARKERS[number],
-        "linewidth": LINE_WIDTHS[number],
-        "markersize": markersize,
-    }
 
 
 def _drawn(values: Sequence[float]) -> Array:
@@ -241,9 +233,9 @@ def _penalty_heads(figure: Figure, axes: Axes, view: View, plan: Plan) -> None:
 
 def _measured(curves: Sequence[CurveData]) -> str:
     """Say what the masks measured where it is not what was promised, in the legend's order."""
-    names = {"psi": f"{GREEK['psi']}*", "S": "S*", "gamma": GREEK["gamma"]}
     differing, kept = [], []
-    for name, symbol in names.items():
+    for name, in_paper, _, _ in MEASURES:
+        symbol = _greek(in_paper)
         measured = [getattr(curve.measured, name) for curve in curves]
         if measured == [getattr(curve.promised, name) for curve in curves]:
             kept.append(symbol)
@@ -313,7 +305,10 @@ def _labels(figure: Figure, view: View, plan: Plan, what: str, *extra: str) -> N
     figure.supylabel("gap  f(w) - F*", x=0.1 / WIDTH, y=middle, ha="left")
     tall, lowest = figure.get_figheight(), 0.4 + 0.15 * len(extra)
     figure.supxlabel("communication rounds (exchanges; 0 is the start)", y=(lowest + 0.3) / tall, va="bottom")
-    lines = [Line2D([], [], label=_greek(curve.label), **_look(number, 5)) for number, curve in enumerate(view.curves)]
+    lines = [
+        Line2D([], [], label=_greek(curve.label), **line_style(number, linewidth=LINE_WIDTHS[number], markersize=5))
+        for number, curve in enumerate(view.curves)
+    ]
     place = {"bbox_to_anchor": (0.5, lowest / tall), "ncols": len(lines), "handlelength": 3.6}
     figure.legend(handles=lines, loc="lower center", **place)
     _foot(

@@ -51,7 +51,7 @@ def execute(run: RunSpec) -> tuple[History, dict[str, Any]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DanlWarning)  # a run that ends badly says so in its status
         problem, optimum = prepared(run.problem)
-        start = start_of(run.problem, run.start)
+        start = make_start(run.problem, run.start)
         result = solve(
             problem,
             method=with_learning_rate(run.method, problem),
@@ -124,7 +124,7 @@ def prepared(key: tuple[Any, ...]) -> tuple[Problem, Reference]:
 
 
 @lru_cache(maxsize=4)
-def start_of(key: tuple[Any, ...], kind: str) -> Start:
+def make_start(key: tuple[Any, ...], kind: str) -> Start:
     """Where a run on this problem starts."""
     problem, optimum = prepared(key)
     made_by = None

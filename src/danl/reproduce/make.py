@@ -3,7 +3,7 @@
 1  rows       pool.complete, into the store
 2  figures    drawing.draw_all, from the store
 3  verdicts   claims.judge_all, from the store
-4  pages      report, from figures and verdicts
+4  pages      pages.index_page and claims_page, from figures and verdicts
 """
 
 from __future__ import annotations

@@ -19,14 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from danl._version import __version__
-from danl.reproduce.claims.base import Table, Verdict
+from danl.checks import is_installed
+from danl.reproduce.claims.base import NumbersTable, Verdict
 from danl.reproduce.curves import slug
 from danl.reproduce.open_points import OPEN_POINTS
-from danl.reproduce.runs import FIGURES, PAPER, Plan
+from danl.reproduce.runs import FIGURES, PAPER, ROUNDS, Plan, RunSpec
 from danl.reproduce.store import code_digest
 from danl.wording import number
 
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "matplotlib")
+LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "scikit-learn": "sklearn", "matplotlib": "matplotlib"}
+"""What the numbers and figures depend on, with the names by which it is imported."""
 
 
 def environment(plan: Plan, digests: Mapping[str, str]) -> dict[str, Any]:
@@ -36,7 +38,8 @@ def environment(plan: Plan, digests: Mapping[str, str]) -> dict[str, Any]:
         "code_sha256": code_digest(),
         "plan": asdict(plan) | {"seeds": list(plan.seeds)},
         "data_sha256": dict(digests),
-        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in LIBRARIES},
+        "versions": {"python": platform.python_version()}
+        | {name: metadata.version(name) for name, module in LIBRARIES.items() if is_installed(module)},
         "machine": {"platform": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
     }
 
@@ -59,7 +62,7 @@ def claims_dictionary(verdicts: Sequence[Verdict], plan: Plan) -> dict[str, Any]
 def verdict_from(entry: Mapping[str, Any]) -> Verdict:
     """A verdict as `claims_dictionary` wrote it."""
     rows = tuple(tuple(row) for row in entry["numbers"]["rows"])
-    table = Table(tuple(entry["numbers"]["columns"]), rows)
+    table = NumbersTable(tuple(entry["numbers"]["columns"]), rows)
     return Verdict(**{**entry, "numbers": table, "readings": tuple(entry["readings"])})
 
 
@@ -95,7 +98,7 @@ def verdict_section(verdict: Verdict) -> str:
 """
 
 
-def markdown_table(table: Table) -> str:
+def markdown_table(table: NumbersTable) -> str:
     return _table([cell(name) for name in table.columns], [[cell(value) for value in row] for row in table.rows])
 
 
@@ -114,13 +117,13 @@ def cell(value: Any) -> str:
 def setting(plan: Plan) -> str:
     return (
         f"Data sets: {', '.join(plan.data)}. Seeds: {plan.n_seeds}. Penalties: {', '.join(plan.penalties)} "
-        "(lambda is the paper's, lambda/(2m) |w|^2; alpha is on the averaged loss). 10 workers, 4 regions, start: 10 "
-        "rounds of FedAvg, 100 rounds."
+        f"(lambda is the paper's, lambda/(2m) |w|^2; alpha is on the averaged loss). {RunSpec.workers} workers, "
+        f"{RunSpec.regions} regions, start: 10 rounds of FedAvg, {ROUNDS} rounds."
     )
 
 
 def index_page(
-    plan: Plan, figures: Sequence[Path], tables: Sequence[tuple[str, Table]], verdicts: Sequence[Verdict] | None
+    plan: Plan, figures: Sequence[Path], tables: Sequence[tuple[str, NumbersTable]], verdicts: Sequence[Verdict] | None
 ) -> str:
     """index.md: the figures, their tables and the verdicts of this folder."""
     lines = ["# Reproduction", "", setting(plan), ""]
@@ -140,7 +143,7 @@ def index_page(
 
 def open_points() -> str:
     """What the paper leaves open or contradicts, and what we chose."""
-    return markdown_table(Table(("in the paper", "here"), OPEN_POINTS))
+    return markdown_table(NumbersTable(("in the paper", "here"), OPEN_POINTS))
 
 
 def _order(path: Path) -> tuple[bool, bool, str]:

@@ -39,10 +39,7 @@ def complete(store: Store, runs: list[RunSpec], *, processes: int, progress: Cal
     context = multiprocessing.get_context("spawn")
     stop, done = context.Event(), context.Value("i", 0)
     with ProcessPoolExecutor(
-        max_workers=min(processes, max(len(batches), 1)),
-        mp_context=context,
-        initializer=_begin,
-        initargs=(stop, done),
+        max_workers=min(processes, max(len(batches), 1)), mp_context=context, initializer=_begin, initargs=(stop, done)
     ) as pool:
         pending: set[Future[None]] = {pool.submit(_do, store.root, batch) for batch in batches}
         try:

@@ -22,6 +22,7 @@ MILD = "alpha=0.001"
 """A penalty on the averaged loss at which raw memory can converge."""
 PENALTIES = (PAPER, "alpha=0.0001", MILD)
 START = "fedavg:rounds=10"
+ROUNDS = 100
 NEAR = "near"
 """Start at half the distance from w* that condition (iv) of Theorem 1 allows, in a random direction."""
 
@@ -43,7 +44,7 @@ class RunSpec:
     """``zero``, ``near``, or a method that makes the start."""
     decades: float = 0.0
     """Features are multiplied by 10^u, u uniform on +-decades/2: a badly scaled problem."""
-    rounds: int = 100
+    rounds: int = ROUNDS
     workers: int = 10
     regions: int = 4
     certified: bool = False
@@ -83,6 +84,10 @@ class FigureSpec:
     title: str
     curves: tuple[Curve, ...]
     readings: tuple[str, ...] = READINGS
+
+    def curve(self, psi: int, S: int = 4, gamma: int | None = None) -> Curve:
+        """The line with these numbers."""
+        return next(each for each in self.curves if (each.psi, each.S, each.gamma) == (psi, S, gamma))
 
 
 def _figure2(name: str, title: str, waits: str = "", readings: tuple[str, ...] = READINGS) -> FigureSpec:
@@ -124,6 +129,11 @@ class Plan:
     @property
     def seeds(self) -> range:
         return range(self.n_seeds)
+
+    @property
+    def first_and_last(self) -> tuple[str, str]:
+        """The two data sets of claims that need many runs on each."""
+        return self.data[0], self.data[-1]
 
     def figure_runs(self, name: str) -> list[RunSpec]:
         """Every run of a figure."""

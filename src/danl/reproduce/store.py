@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from danl.errors import InputError
+from danl.methods.base import LOST
 from danl.protocol.messages import Array
 from danl.reproduce.runs import RunSpec
 from danl.run.history import History
@@ -67,7 +68,7 @@ class StoredRun:
         """
         values = np.array([self.record["start"]["objective"], *self.history.column("objective")])
         rest = self.run.rounds + 2 - len(values)
-        end = np.inf if self.status in ("diverged", "quorum_lost") else values[-1]
+        end = np.inf if self.status in LOST else values[-1]
         return np.concatenate([values, np.full(max(rest, 0), end)])
 
     def gaps(self, against: str = "optimum") -> Array:

@@ -22,6 +22,8 @@ from danl.storage.atomic import written_whole
 from danl.storage.serialize import storable
 
 COVERAGE = "coverage_"
+KINDS = ("hessian", "gradient", "loss", "local-steps", "smoothness", "moments", "scores", "check")
+"""Kinds of exchange a run of danl's own methods can have."""
 TRAINING = ("hessian", "gradient", "local-steps")
 """Kinds of exchange that are a round of training: coverage and staleness are counted over these."""
 
@@ -34,7 +36,7 @@ class Row:
     exchange: int
     """0, 1, 2, ...; the first one is Phase I, or with an intercept that for the means of the columns."""
     kind: str
-    """hessian, gradient, loss, local-steps, smoothness, moments or check (the workers' word on the tolerance)."""
+    """One of KINDS; `check` asks for the workers' word on the tolerance."""
     active: int
     """Workers that answered."""
     failed: int

@@ -11,8 +11,8 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from danl.data.place import place_of
-from danl.engines.flower.opening import FACTS, MESSAGE, OPENING, RECORD, message_type, record_of
+from danl.data.redaction import redacted
+from danl.engines.flower.opening import INFO, MESSAGE, OPENING, RECORD, danl_record, message_type
 from danl.engines.flower.site import LONGEST_DETAIL, Site
 from danl.protocol.messages import TASKS, Failure
 from danl.protocol.wire import encode
@@ -22,21 +22,21 @@ def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
     """A ClientApp whose site `site_of` makes from the node's configuration."""
     made = ClientApp()
 
-    def facts(message: Message, context: Context) -> Message:
-        """Tell the site's name and the facts of its shard."""
+    def shard_info(message: Message, context: Context) -> Message:
+        """Tell the site's name and what may be known of its shard."""
         content: dict[str, str | bytes]
         name = context.node_config.get("name", context.node_id)
         try:
             site = site_of(context.node_config)
             name = site.name
-            content = {FACTS: site.facts(record_of(message).get("loss"))}
+            content = {INFO: site.shard_info(danl_record(message).get("loss"))}
         except Exception as error:  # a wrong file or setting: the server is to say which site, and where in the file
             content = {MESSAGE: failed(name, error)}
         return Message(RecordDict({RECORD: ConfigRecord(content)}), reply_to=message)
 
     def answer(message: Message, context: Context) -> Message:
         """Answer one task."""
-        asked = record_of(message)
+        asked = danl_record(message)
         try:
             reply = site_of(context.node_config).answer(asked.get(MESSAGE), asked.get(OPENING))
         except Exception as error:  # a setting: what the site itself meets it answers with
@@ -45,9 +45,9 @@ def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
 
     def failed(name: object, error: Exception) -> bytes:
         """What leaves the site of an error: Flower would send its text."""
-        return encode(Failure(0, "error", f"site {name}: {place_of(error)}"[:LONGEST_DETAIL]))
+        return encode(Failure(0, "error", f"site {name}: {redacted(error)}"[:LONGEST_DETAIL]))
 
-    made.query(FACTS)(facts)
+    made.query(INFO)(shard_info)
     for task in TASKS:
         made.train(message_type(task).partition(".")[2])(answer)
     return made

@@ -22,7 +22,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from danl.checks import check_seconds, check_whole, is_finite, is_whole
 from danl.data.shard import ShardInfo
-from danl.engines.flower.opening import FACTS, MESSAGE, OPENING, RECORD, Opening, message_type, named_loss, record_of
+from danl.engines.flower.opening import INFO, MESSAGE, OPENING, RECORD, Opening, danl_record, message_type, named_loss
 from danl.engines.flower.site import LONGEST_DETAIL
 from danl.errors import InputError, bad_argument, warn
 from danl.objective.problem import BaseProblem, RemoteProblem
@@ -35,7 +35,7 @@ from danl.protocol.wire import WireError, decode, encode, most_bytes
 
 OFFLINE = 5
 """Flower's error code for a node that is not there."""
-AGAIN = 3.0
+RETRY_SECONDS = 3.0
 """Seconds between two messages to a site that is offline."""
 DIED = (OFFLINE, 8)
 """Flower's error codes for a node that is gone and for a ClientApp whose process crashed."""
@@ -89,7 +89,7 @@ class GridEngine:
         return tuple(self._names)
 
     def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:
-        """Wait for the sites and ask each for its name and facts; workers are numbered by the sites' names."""
+        """Wait for the sites and ask each for its name and `ShardInfo`; workers are numbered by the sites' names."""
         if problem.shards:
             raise bad_argument("shards", len(problem.shards), "left out", "the sites know where their rows are")
         found: dict[int, tuple[str, ShardInfo]] = {}
@@ -108,7 +108,7 @@ class GridEngine:
                 if node is None or not (reply.has_error() or reply.metadata.src_node_id == node):
                     continue
                 del asked[reply.metadata.reply_to_message_id]
-                answer = _facts(reply)
+                answer = _read_shard_info(reply)
                 if isinstance(answer, str):
                     faults[node] = answer
                     hopeless |= not reply.has_error() or _kind_of(reply.error.code) == "error"
@@ -131,9 +131,9 @@ class GridEngine:
         return self._number(found)
 
     def _push_question(self, loss: str, nodes: Sequence[int], seconds: float) -> dict[str, int]:
-        """Ask nodes for their facts; the nodes whose message Flower took, by its id."""
+        """Ask nodes for their `ShardInfo`; the nodes whose message Flower took, by its id."""
         request = RecordDict({RECORD: ConfigRecord({"loss": loss})})
-        kind, group = f"query.{FACTS}", "facts"
+        kind, group = f"query.{INFO}", "facts"
         return self._pushed({node: Message(request, node, kind, ttl=seconds, group_id=group) for node in nodes})
 
     def _number(self, found: Mapping[int, tuple[str, ShardInfo]]) -> Sequence[ShardInfo]:
@@ -185,7 +185,7 @@ class GridEngine:
         self, nodes: Iterable[int], seconds: float, message: Callable[[int, float], Any]
     ) -> tuple[dict[int, Any], int]:
         """Replies by node, and how many others were dropped; a node that is offline is sent a new message."""
-        end, next_time = time.monotonic() + seconds, time.monotonic() + AGAIN
+        end, next_time = time.monotonic() + seconds, time.monotonic() + RETRY_SECONDS
         waiting = self._pushed({node: message(node, seconds) for node in nodes})
         answers: dict[int, Any] = {}
         dropped = 0
@@ -206,7 +206,7 @@ class GridEngine:
                 break
             if away and now >= next_time:
                 waiting |= self._pushed({node: message(node, end - now) for node in away})
-                next_time = now + AGAIN
+                next_time = now + RETRY_SECONDS
             time.sleep(min(self._poll, max(end - time.monotonic(), 0.0)))
         self._late |= set(waiting)
         return answers, dropped
@@ -241,7 +241,7 @@ class GridEngine:
         if answer.has_error():
             return failure(_kind_of(answer.error.code), _reason(answer.error))
         try:
-            message = decode(record_of(answer).get(MESSAGE), most_bytes=self._most_bytes)  # type: ignore[arg-type]
+            message = decode(danl_record(answer).get(MESSAGE), most_bytes=self._most_bytes)  # type: ignore[arg-type]
         except WireError as error:
             return failure("invalid", f"its reply cannot be read: {error}")
         if isinstance(message, Task):
@@ -262,11 +262,11 @@ def _reason(error: Any) -> str:
     return f"Flower's error {error.code}: {lines[-1] if lines else 'no reason given'}"
 
 
-def _facts(answer: Any) -> tuple[str, ShardInfo] | str:
+def _read_shard_info(answer: Any) -> tuple[str, ShardInfo] | str:
     """What a node reported of its site, or what is wrong with it."""
     if answer.has_error():
         return _reason(answer.error)
-    record = record_of(answer)
+    record = danl_record(answer)
     if MESSAGE in record:
         try:
             failed = decode(record[MESSAGE], most_bytes=FAILURE_ROOM)
@@ -274,23 +274,23 @@ def _facts(answer: Any) -> tuple[str, ShardInfo] | str:
             return f"a node's answer cannot be read: {error}"
         return failed.detail if isinstance(failed, Failure) else "a node answered a question nobody asked"
     try:
-        report = json.loads(record[FACTS])
-        name, facts = report["site"], ShardInfo(**report["facts"])
+        report = json.loads(record[INFO])
+        name, info = report["site"], ShardInfo(**report["facts"])
     except (KeyError, TypeError, ValueError, RecursionError):
         return "a node described its data in a way nobody can read; do both ends run the same danl?"
     if not isinstance(name, str) or not 0 < len(name) <= 100:
         return "a node has no name; give it one in its --node-config"
     for part in NUMBERS:
-        value = getattr(facts, part.name)
+        value = getattr(info, part.name)
         fits = is_whole(value) if part.type == "int" else is_finite(value)
         if not fits or value < 0:
             return f"site {name}: reported {part.name}={value!r}"
-    if facts.rows < 1 or facts.n_features < 1 or not facts.total_weight > 0:
+    if info.rows < 1 or info.n_features < 1 or not info.total_weight > 0:
         return f"site {name}: has no rows"
-    if not _named(facts.feature_names, facts.n_features) or not isinstance(facts.target_name, str | None):
+    if not _named(info.feature_names, info.n_features) or not isinstance(info.target_name, str | None):
         return f"site {name}: reported names of its columns that nobody can read; do both ends run the same danl?"
-    names = None if facts.feature_names is None else tuple(facts.feature_names)
-    return name, replace(facts, feature_names=names, site=name)
+    names = None if info.feature_names is None else tuple(info.feature_names)
+    return name, replace(info, feature_names=names, site=name)
 
 
 def _named(names: Any, width: int) -> bool:

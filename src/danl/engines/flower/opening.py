@@ -1,7 +1,8 @@
 """What travels in Flower's messages: a task or a reply (`danl.protocol.wire`), and with a task what a site must know.
 
 content   RecordDict {"danl": ConfigRecord {"message": bytes, "opening": JSON}}
-type      query.facts, train.hessian, train.curvature, train.gradient, train.loss, train.local_steps, train.smoothness
+type      query.facts, train.hessian, train.curvature, train.gradient, train.loss, train.local_steps,
+          train.smoothness, train.scores, train.moments
 group     the number of the exchange
 
 A Flower site starts a new process for every message, so nothing can be sent once and kept in memory. Nothing needs to
@@ -29,7 +30,7 @@ from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Task
 from danl.worker.worker import Worker
 
-RECORD, MESSAGE, OPENING, FACTS = "danl", "message", "opening", "facts"
+RECORD, MESSAGE, OPENING, INFO = "danl", "message", "opening", "facts"
 LONGEST = 64_000_000
 """Characters an opening may have: regions given as index groups take a few for every feature."""
 TERMS = ("loss", "l2", "alpha", "weighting", "intercept", "feature_names")
@@ -80,8 +81,8 @@ class Opening:
             terms.weighting,
             terms.intercept,
             None if (names := terms.without_rows().feature_names) is None else list(names),
-            cut(regions),
-            spec_of(policy),
+            regions_to_json(regions),
+            policy_spec(policy),
             seed,
             None if terms.centre is None else terms.centre.tolist(),
         )
@@ -120,7 +121,7 @@ class Opening:
         return Worker(self.worker, local, Regions.make(self.regions, local.layout.n_coefficients), policy, self.seed)
 
 
-def record_of(message: Any) -> Mapping[str, Any]:
+def danl_record(message: Any) -> Mapping[str, Any]:
     """The record with danl's fields; empty where there is none."""
     found = message.content.config_records.get(RECORD)
     return {} if found is None else found
@@ -142,15 +143,12 @@ def named_loss(terms: BaseProblem) -> str:
     return terms.loss.name
 
 
-def spec_of(policy: WorkerPolicy | None) -> str | None:
+def policy_spec(policy: WorkerPolicy | None) -> str | None:
     """A policy of the workers as text."""
-    match policy:
-        case None:
-            return None
-        case Random(keep=keep):
-            return f"random:keep={keep!r}"
-        case Magnitude(keep=keep):
-            return f"magnitude:keep={keep!r}"
+    if policy is None:
+        return None
+    if isinstance(policy, Random | Magnitude):
+        return f"{'random' if isinstance(policy, Random) else 'magnitude'}:keep={policy.keep!r}"
     raise bad_argument(
         "policy",
         policy,
@@ -159,7 +157,7 @@ def spec_of(policy: WorkerPolicy | None) -> str | None:
     )
 
 
-def cut(regions: Regions) -> list[Any]:
+def regions_to_json(regions: Regions) -> list[Any]:
     """Regions as plain numbers: sizes where they are contiguous, else index groups."""
     if (np.diff(regions.of_coefficient) >= 0).all():
         return [int(size) for size in regions.sizes]

@@ -103,7 +103,7 @@ class FlowerSimulation:
         self._engine, self._thread, self._folder = None, None, None
 
     def _start(self, sites: Sequence[Site], terms: BaseProblem) -> Sequence[ShardInfo]:
-        """Start the simulation, get its Grid, and ask the sites for their facts."""
+        """Start the simulation, get its Grid, and ask the sites for their `ShardInfo`."""
         from danl.engines.flower.engine import GridEngine
 
         grids: queue.Queue[Any] = queue.Queue()
@@ -119,8 +119,8 @@ class FlowerSimulation:
         if isinstance(grid, BaseException):
             raise InputError(f"engine='flower': the simulation could not start ({grid})") from grid
         self._engine = GridEngine(grid, sites=len(sites), deadline=self._deadline, wait=STARTS_WITHIN, poll=0.01)
-        facts: Sequence[ShardInfo] = self._engine.connect(terms.without_rows())
-        return facts
+        infos: Sequence[ShardInfo] = self._engine.connect(terms.without_rows())
+        return infos
 
 
 def _simulate(sites: list[Site], cpus: int, grids: queue.Queue[Any], over: threading.Event) -> None:

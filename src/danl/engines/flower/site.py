@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from danl.checks import check_number, check_whole
-from danl.data.place import place_of
+from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
 from danl.data.shard import info_of
 from danl.engines.flower.opening import Opening
@@ -46,7 +46,7 @@ class SiteRules:
         of them for a Hessian or a model) over the rows they are computed on. Many features of few rows tell the rows.
     tasks : tuple of str
         The tasks it accepts: hessian, curvature (a part of a Hessian, or one in float32), gradient, loss,
-        local-steps, scores, smoothness.
+        local-steps, scores, smoothness, moments.
 
     """
 
@@ -113,8 +113,8 @@ class Site:
             rules["tasks"] = tuple(task.strip() for task in str(rules["tasks"]).split(",") if task.strip())
         return cls(name, ShardReference(path=str(config["data"]), name=name, **options), SiteRules(**rules))
 
-    def facts(self, loss: object) -> str:
-        """The site's name and the facts of its shard, as JSON."""
+    def shard_info(self, loss: object) -> str:
+        """The site's name and what the server may know of its shard, as JSON."""
         if not isinstance(loss, str):
             raise bad_argument("loss", loss, "a name")
         shard = self.reference.read()
@@ -123,9 +123,9 @@ class Site:
             made.check_targets(shard.y)
         except InputError as error:
             file = Path(self.reference.path or "load()").name
-            raise InputError(str(error), place=f"{file}: {place_of(error)}") from error
-        facts = dataclasses.replace(info_of(shard, made.binary), site=self.name)
-        return json.dumps({"site": self.name, "facts": dataclasses.asdict(facts)})
+            raise InputError(str(error), redacted=f"{file}: {redacted(error)}") from error
+        info = dataclasses.replace(info_of(shard, made.binary), site=self.name)
+        return json.dumps({"site": self.name, "facts": dataclasses.asdict(info)})
 
     def answer(self, task: object, opening: object) -> bytes:
         """The reply to a task as bytes: what it asks for, a refusal, or an error; it never raises."""
@@ -139,7 +139,7 @@ class Site:
         except WireError as error:  # of the task, which came from the server
             return self._failed(worker, "error", str(error))
         except Exception as error:
-            return self._failed(worker, "error", place_of(error))
+            return self._failed(worker, "error", redacted(error))
 
     def _answer(self, data: object, terms: Opening) -> Reply:
         shard = self.reference.read()

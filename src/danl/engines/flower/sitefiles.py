@@ -17,30 +17,25 @@ from danl.data.shard import Shard
 from danl.data.table import is_number
 
 
-def write_sites(
-    shards: Sequence[Shard], folder: Path, *, binary: bool, feature_names: Sequence[str] | None = None
-) -> list[dict[str, Any]]:
+def write_sites(shards: Sequence[Shard], folder: Path, *, binary: bool) -> list[dict[str, Any]]:
     """Write a file for every shard; return the node configuration of each site."""
     folder.mkdir(parents=True, exist_ok=True)
     width = len(str(len(shards) - 1))
     configs = []
     for number, shard in enumerate(shards):
         name = f"site-{number:0{width}d}"
-        configs.append(
-            {"name": name, "target": "binary" if binary else "real"}
-            | _write(shard, folder / name, feature_names or shard.feature_names)
-        )
+        configs.append({"name": name, "target": "binary" if binary else "real"} | _write(shard, folder / name))
     return configs
 
 
-def _write(shard: Shard, stem: Path, feature_names: Sequence[str] | None) -> dict[str, Any]:
+def _write(shard: Shard, stem: Path) -> dict[str, Any]:
     if sparse.issparse(shard.X) and shard.weights is None:
         path = stem.with_suffix(".svm")
         path.write_text("".join(_libsvm_lines(shard)), encoding="utf-8")
         return {"data": str(path.resolve()), "n-features": int(shard.X.shape[1])}
     path = stem.with_suffix(".csv")
     X = shard.X.toarray() if sparse.issparse(shard.X) else shard.X
-    features = list(feature_names or ())
+    features = list(shard.feature_names or ())
     if not features or any(map(is_number, features)):  # a site takes numbers in its header line for a row
         features = [f"x{column}" for column in range(X.shape[1])]
     target, weight = _unused("target", features), _unused("weight", features)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from danl.data.place import place_of
+from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
 from danl.data.schema import in_order
 from danl.data.shard import Shard, ShardInfo, info_of
@@ -50,13 +50,13 @@ class WorkerActor:
         try:
             self.shard = reference.read() if reference is not None else None
         except Exception as error:  # reported when somebody asks: an actor that raises here is only "dead"
-            self.trouble = place_of(error)
+            self.trouble = redacted(error)
 
     def ready(self) -> bool:
         """Says that it has begun: for who waits until it is back."""
         return True
 
-    def facts(self, binary: bool, shard: Shard | None) -> ShardInfo | Failure:
+    def shard_info(self, binary: bool, shard: Shard | None) -> ShardInfo | Failure:
         """What the server may know of the rows, or the place where they cannot be read."""
         rows = self._rows(shard)
         return Failure(self.index, "error", self.trouble) if rows is None else info_of(rows, binary)
@@ -96,7 +96,7 @@ class WorkerActor:
             return self.worker.answer(task)
         except Exception as error:
             wrong = isinstance(error, InputError)
-            text = place_of(error) if self.by_reference else str(error) if wrong else f"{type(error).__name__}: {error}"
+            text = redacted(error) if self.by_reference else str(error) if wrong else f"{type(error).__name__}: {error}"
         if wrong:
             raise InputError(text)  # the caller's mistake, which the driver raises, too
         return Failure(self.index, "error", text[:DETAIL])

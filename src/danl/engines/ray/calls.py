@@ -31,8 +31,8 @@ PAUSE = 0.2
 
 
 @dataclass
-class Place:
-    """A worker's place: the actor that holds it now, and what is known of that actor."""
+class WorkerSlot:
+    """A worker's slot: the actor that holds it now, and what is known of that actor."""
 
     index: int
     reference: ShardReference | None
@@ -47,16 +47,16 @@ class Place:
 
 
 class Calls:
-    """One call to the actor of every place, repeated where it died; iterate for (place, what it gave).
+    """One call to the actor of every slot, repeated where it died; iterate for (slot, what it gave).
 
     Parameters
     ----------
-    places : sequence of Place
+    slots : sequence of WorkerSlot
         Who is asked.
     ask : callable
-        Calls the actor of a place; gives the ObjectRef of what it will answer.
+        Calls the actor of a slot; gives the ObjectRef of what it will answer.
     renew : callable
-        Makes a new actor for a place.
+        Makes a new actor for a slot.
     deadline : float, optional
         Seconds all of it may take.
     start_timeout : float
@@ -70,9 +70,9 @@ class Calls:
 
     def __init__(
         self,
-        places: Sequence[Place],
-        ask: Callable[[Place], Any],
-        renew: Callable[[Place], Any],
+        slots: Sequence[WorkerSlot],
+        ask: Callable[[WorkerSlot], Any],
+        renew: Callable[[WorkerSlot], Any],
         *,
         deadline: float | None,
         start_timeout: float,
@@ -84,60 +84,60 @@ class Calls:
         self._begun, self._deadline, self._start_timeout = time.monotonic(), deadline, start_timeout
         self._ends = math.inf if deadline is None else self._begun + deadline
         self._as_they_come = as_they_come
-        self._tries, self._deaths = tries, dict.fromkeys((place.index for place in places), 0)
+        self._tries, self._deaths = tries, dict.fromkeys((slot.index for slot in slots), 0)
         self._unknowing: set[int] = set()  # workers that did not know the run, and are sent it once
-        self._waiting: dict[Any, Place] = {}
-        self._resting: dict[int, tuple[float, Place]] = {}  # by worker: when it is asked again
-        for place in places:
-            self._ask(place)
+        self._waiting: dict[Any, WorkerSlot] = {}
+        self._resting: dict[int, tuple[float, WorkerSlot]] = {}  # by worker: when it is asked again
+        for slot in slots:
+            self._ask(slot)
 
-    def __iter__(self) -> Iterator[tuple[Place, Any]]:
-        """What each place gave: a value, an exception that is not its death, or a `Failure`."""
+    def __iter__(self) -> Iterator[tuple[WorkerSlot, Any]]:
+        """What each slot gave: a value, an exception that is not its death, or a `Failure`."""
         while self._waiting or self._resting:
             ready = self._ready()
             if not ready and time.monotonic() >= self._last():
                 break
             for ref, outcome in zip(ready, outcomes(ready), strict=True):
-                place = self._waiting.pop(ref)
-                given = self._taken(place, outcome)
+                slot = self._waiting.pop(ref)
+                given = self._taken(slot, outcome)
                 if given is not None:
-                    yield place, given
-        for ref, place in self._waiting.items():
-            if place.since is None:
-                place.late = ref
-            yield place, self._missing(place)
-        for _, place in self._resting.values():
-            yield place, self._missing(place)
+                    yield slot, given
+        for ref, slot in self._waiting.items():
+            if slot.since is None:
+                slot.late = ref
+            yield slot, self._missing(slot)
+        for _, slot in self._resting.values():
+            yield slot, self._missing(slot)
 
-    def _ask(self, place: Place) -> None:
+    def _ask(self, slot: WorkerSlot) -> None:
         """Its task; whether it is back, if it was down; nothing before a late reply has come: nothing piles up."""
-        if place.late is not None:
-            ref = place.late
-        elif place.since is not None:
-            ref = place.ready = place.ready or place.actor.ready.remote()
+        if slot.late is not None:
+            ref = slot.late
+        elif slot.since is not None:
+            ref = slot.ready = slot.ready or slot.actor.ready.remote()
         else:
-            ref = self._call(place)
-        self._waiting[ref] = place
+            ref = self._call(slot)
+        self._waiting[ref] = slot
 
     def _last(self) -> float:
-        """When nobody is waited for any more; who was down for too long is, as long as others are."""
-        left = [*self._waiting.values(), *(place for _, place in self._resting.values())]
+        """The time at which waiting ends. A worker that was down too long is still waited for while others are."""
+        left = [*self._waiting.values(), *(slot for _, slot in self._resting.values())]
         return min(self._ends, max(map(self._limit, left)))
 
-    def _limit(self, place: Place) -> float:
-        if place.since is None:
+    def _limit(self, slot: WorkerSlot) -> float:
+        if slot.since is None:
             return math.inf
-        return max(place.since + self._start_timeout, self._begun + PAUSE)
+        return max(slot.since + self._start_timeout, self._begun + PAUSE)
 
     def _ready(self) -> list[Any]:
         """The calls that have ended by the time that something else is to be done."""
         import ray
 
         now, last = time.monotonic(), self._last()
-        for at, place in list(self._resting.values()):
+        for at, slot in list(self._resting.values()):
             if at <= now < last:
-                del self._resting[place.index]
-                self._ask(place)
+                del self._resting[slot.index]
+                self._ask(slot)
         wakes = min([last, *(at for at, _ in self._resting.values())])
         refs = list(self._waiting)
         if not refs:
@@ -150,44 +150,44 @@ class Calls:
         timeout = None if math.isinf(wakes) else max(0.0, wakes - now)
         return list(ray.wait(refs, num_returns=1 if one_by_one else len(refs), timeout=timeout)[0])
 
-    def _taken(self, place: Place, outcome: Any) -> Any:
-        """What the place gave, once it is there; None where it is asked again."""
-        asked = place.late is None and place.since is None  # else: a late reply, or whether it is back
-        if place.late is not None:
+    def _taken(self, slot: WorkerSlot, outcome: Any) -> Any:
+        """What the slot gave, once it is there; None where it is asked again."""
+        asked = slot.late is None and slot.since is None  # else: a late reply, or whether it is back
+        if slot.late is not None:
             self.dropped += not isinstance(outcome, Exception)
-        place.late = place.ready = None
+        slot.late = slot.ready = None
         if is_death(outcome):
-            self._deaths[place.index] += asked
-            if not lost(place, outcome, self._renew):
-                return Failure(place.index, "gone", f"{place.why}; no restarts and no replacements are left")
-            if self._deaths[place.index] >= self._tries:
-                return Failure(place.index, "died", f"{place.why}; it died of this exchange {self._tries:g} times")
-            self._resting[place.index] = (time.monotonic() + PAUSE, place)
+            self._deaths[slot.index] += asked
+            if not lost(slot, outcome, self._renew):
+                return Failure(slot.index, "gone", f"{slot.why}; no restarts and no replacements are left")
+            if self._deaths[slot.index] >= self._tries:
+                return Failure(slot.index, "died", f"{slot.why}; it died of this exchange {self._tries:g} times")
+            self._resting[slot.index] = (time.monotonic() + PAUSE, slot)
             return None
-        place.since = None
-        if asked and (not run_is_unknown(outcome) or place.index in self._unknowing):
+        slot.since = None
+        if asked and (not run_is_unknown(outcome) or slot.index in self._unknowing):
             return outcome
         if asked:  # it was restarted, and nobody noticed
-            self._unknowing.add(place.index)
-            place.opened = 0
-        self._ask(place)
+            self._unknowing.add(slot.index)
+            slot.opened = 0
+        self._ask(slot)
         return None
 
-    def _missing(self, place: Place) -> Failure:
+    def _missing(self, slot: WorkerSlot) -> Failure:
         """Why there is nothing at the end."""
-        if place.since is None:
-            return Failure(place.index, "timeout", f"no reply within {self._deadline or 0:g} s")
-        seconds = time.monotonic() - place.since
+        if slot.since is None:
+            return Failure(slot.index, "timeout", f"no reply within {self._deadline or 0:g} s")
+        seconds = time.monotonic() - slot.since
         if seconds < self._start_timeout:
-            return Failure(place.index, "restarting", f"{place.why}; expected back, down for {seconds:.0f} s")
-        return Failure(place.index, "died", f"{place.why}; not back within {self._start_timeout:g} s")
+            return Failure(slot.index, "restarting", f"{slot.why}; expected back, down for {seconds:.0f} s")
+        return Failure(slot.index, "died", f"{slot.why}; not back within {self._start_timeout:g} s")
 
 
-def late_ones(places: Iterable[Place], renew: Callable[[Place], Any]) -> int:
-    """How many late replies of these places have come by now."""
+def late_ones(slots: Iterable[WorkerSlot], renew: Callable[[WorkerSlot], Any]) -> int:
+    """How many late replies of these slots have come by now."""
     import ray
 
-    late = {place.late: place for place in places if place.late is not None}
+    late = {slot.late: slot for slot in slots if slot.late is not None}
     if not late:
         return 0
     ready, _ = ray.wait(list(late), num_returns=len(late), timeout=0)
@@ -199,21 +199,21 @@ def late_ones(places: Iterable[Place], renew: Callable[[Place], Any]) -> int:
     return sum(not isinstance(outcome, Exception) for outcome in given)
 
 
-def lost(place: Place, error: Exception, renew: Callable[[Place], Any]) -> bool:
+def lost(slot: WorkerSlot, error: Exception, renew: Callable[[WorkerSlot], Any]) -> bool:
     """An actor died: whether it comes back. One that is dead for good is replaced, as long as there are replacements.
 
     It is sent the terms when it is back.
     """
     from ray.exceptions import ActorUnavailableError, RayActorError
 
-    place.opened, place.why = 0, f"{type(error).__name__}: {first_line(error)}"
+    slot.opened, slot.why = 0, f"{type(error).__name__}: {first_line(error)}"
     if isinstance(error, ActorUnavailableError) or not isinstance(error, RayActorError):
-        place.since = time.monotonic() if place.since is None else place.since
+        slot.since = time.monotonic() if slot.since is None else slot.since
         return True
-    if not place.replacements:
+    if not slot.replacements:
         return False
-    place.replacements -= 1
-    place.actor, place.since = renew(place), time.monotonic()
+    slot.replacements -= 1
+    slot.actor, slot.since = renew(slot), time.monotonic()
     return True
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from danl.checks import check_installed
+from danl.engines.ray.calls import first_line
 from danl.errors import InputError
 
 REACH_SECONDS = 5.0
@@ -56,7 +57,7 @@ def enter_cluster(address: str | None) -> bool:
         try:
             ray.init(address=address, **QUIET)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            raise _unreachable(address, str(error).strip().partition("\n")[0]) from None
+            raise _unreachable(address, first_line(error)) from None
     return True
 
 

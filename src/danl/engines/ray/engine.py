@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from danl.checks import check_seconds, check_whole
-from danl.data.place import unreadable
+from danl.data.redaction import unreadable
 from danl.data.reference import ShardReference
 from danl.data.shard import ShardInfo
-from danl.engines.ray.calls import Calls, Place, first_line, late_ones
+from danl.engines.ray.calls import Calls, WorkerSlot, first_line, late_ones
 from danl.engines.ray.cluster import enter_cluster, leave_cluster, require_ray
 from danl.errors import InputError, bad_argument
 from danl.objective.problem import BaseProblem, Problem, RemoteProblem
@@ -98,7 +98,7 @@ class Ray:
         self._start_timeout = float(start_timeout)
         self._entered = False  # whether it is on us to leave the cluster
         self._shards: tuple[Any, ...] | None = None  # whose actors there are
-        self._places: list[Place] = []
+        self._slots: list[WorkerSlot] = []
         self._tree: Tree | None = None
         self._number = 0  # of the run
         self._terms: Any = None  # the ObjectRef of its RunTerms
@@ -133,7 +133,7 @@ class Ray:
         except TypeError as error:
             raise InputError(
                 f"policy={policy!r}, loss={problem.loss!r}: cannot be sent to the workers "
-                f"({str(error).strip().partition(chr(10))[0]}); use what pickle can write"
+                f"({first_line(error)}); use what pickle can write"
             ) from None
         self._number += 1
         self._penalties, self._penalised = problem.penalties, problem.layout.penalised
@@ -143,14 +143,14 @@ class Ray:
 
     def close(self) -> None:
         """End the actors of this engine, and Ray if this engine started it."""
-        if self._places:
+        if self._slots:
             import ray
 
-            for place in self._places if ray.is_initialized() else []:
-                ray.kill(place.actor, no_restart=True)
+            for slot in self._slots if ray.is_initialized() else []:
+                ray.kill(slot.actor, no_restart=True)
             if self._tree is not None and ray.is_initialized():
                 self._tree.close()
-        self._places, self._shards, self._terms, self._tree = [], None, None, None
+        self._slots, self._shards, self._terms, self._tree = [], None, None, None
         if self._entered:
             self._entered = False
             leave_cluster()
@@ -166,52 +166,47 @@ class Ray:
         for index, shard in enumerate(shards):
             reference = shard if isinstance(shard, ShardReference) else None
             put = None if reference is not None else ray.put(shard)
-            actor = self._actor(index, reference)
-            self._places.append(Place(index, reference, put, actor, self._replacements))
+            slot = WorkerSlot(index, reference, put, None, self._replacements)
+            slot.actor = self._new_actor(slot)
+            self._slots.append(slot)
         self._tree = Tree(len(shards), self._fan_in)
         self._shards = shards
 
-    def _new_actor(self, place: Place) -> Any:
-        return self._actor(place.index, place.reference)
-
-    def _actor(self, index: int, reference: ShardReference | None) -> Any:
+    def _new_actor(self, slot: WorkerSlot) -> Any:
         import ray
 
-        made = ray.remote(self._site()).options(num_cpus=0, max_restarts=self._restarts, max_task_retries=0)
-        return made.remote(index, reference)
-
-    def _site(self) -> type:
         from danl.engines.ray.actor import WorkerActor
 
-        return WorkerActor
+        made = ray.remote(WorkerActor).options(num_cpus=0, max_restarts=self._restarts, max_task_retries=0)
+        return made.remote(slot.index, slot.reference)
 
     def _muster(self, binary: bool) -> list[ShardInfo]:
         """Wait until every worker has read its rows."""
-        facts: dict[int, ShardInfo] = {}
+        infos: dict[int, ShardInfo] = {}
         late: list[str] = []
         calls = Calls(
-            self._places,
-            lambda place: place.actor.facts.remote(binary, place.shard),
+            self._slots,
+            lambda slot: slot.actor.shard_info.remote(binary, slot.shard),
             self._new_actor,
             deadline=self._start_timeout,
             start_timeout=self._start_timeout,
             as_they_come=True,  # one that cannot read ends it at once
         )
-        for place, given in calls:
+        for slot, given in calls:
             if isinstance(given, Failure) and given.kind in ("error", "gone"):
-                raise InputError(unreadable(place.index, given.detail))
+                raise InputError(unreadable(slot.index, given.detail))
             if isinstance(given, Failure):
-                late.append(f"{place.index} ({given.detail})")
+                late.append(f"{slot.index} ({given.detail})")
             elif isinstance(given, Exception):
-                raise InputError(unreadable(place.index, _described(given)))
+                raise InputError(unreadable(slot.index, _described(given)))
             else:
-                facts[place.index] = given
+                infos[slot.index] = given
         if late:
             raise InputError(
                 f"start_timeout={self._start_timeout:g}: workers {', '.join(late[:5])} were not ready by "
                 "then; give them longer, or look at the cluster with 'ray status'"
             )
-        return [facts[index] for index in range(len(self._places))]
+        return [infos[index] for index in range(len(self._slots))]
 
     # An exchange
 
@@ -222,55 +217,55 @@ class Ray:
         failures: dict[int, Failure] = {}
         hessians: dict[int, Any] = {}
 
-        def ask(place: Place) -> Any:
-            task = tasks[place.index]
+        def ask(slot: WorkerSlot) -> Any:
+            task = tasks[slot.index]
             terms = shard = None
-            if place.opened != self._number:
-                terms, shard, place.opened = self._terms, place.shard, self._number
+            if slot.opened != self._number:
+                terms, shard, slot.opened = self._terms, slot.shard, self._number
             data, w = outbox.packed(task)
             if isinstance(task, HessianTask):
-                call = place.actor.hessian.options(num_returns=2)
-                reply, hessians[place.index] = call.remote(self._number, terms, shard, data, w)
+                call = slot.actor.hessian.options(num_returns=2)
+                reply, hessians[slot.index] = call.remote(self._number, terms, shard, data, w)
                 return reply
-            return place.actor.answer.remote(self._number, terms, shard, data, w)
+            return slot.actor.answer.remote(self._number, terms, shard, data, w)
 
-        dropped = late_ones((place for place in self._places if place.index not in tasks), self._new_actor)
+        dropped = late_ones((slot for slot in self._slots if slot.index not in tasks), self._new_actor)
         calls = Calls(
-            [self._places[worker] for worker in tasks],
+            [self._slots[worker] for worker in tasks],
             ask,
             self._new_actor,
             deadline=self._deadline if deadline is None else deadline,
             start_timeout=self._start_timeout,
             tries=TRIES,
         )
-        for place, given in calls:
-            answer = given if isinstance(given, Failure) else self._read(place, given)
+        for slot, given in calls:
+            answer = given if isinstance(given, Failure) else self._read(slot, given)
             if isinstance(answer, Failure):
-                failures[place.index] = answer
+                failures[slot.index] = answer
             else:
-                messages[place.index] = answer
+                messages[slot.index] = answer
         replies = self._form.stack(exchange, messages, failures, dropped + calls.dropped)
         return self._with_tree(exchange, replies, hessians) if hessians else replies
 
-    def _read(self, place: Place, outcome: Any) -> Reply | Failure:
+    def _read(self, slot: WorkerSlot, outcome: Any) -> Reply | Failure:
         """The reply in these bytes, or what an error means."""
         from ray.exceptions import RayTaskError
 
         if isinstance(outcome, RayTaskError):
             if isinstance(outcome.cause, InputError):
                 raise outcome.cause from None
-            return Failure(place.index, "error", _described(outcome) if place.reference else first_line(outcome.cause))
+            return Failure(slot.index, "error", _described(outcome) if slot.reference else first_line(outcome.cause))
         if isinstance(outcome, Exception):  # of Ray's, on the way: the actor is there
-            place.opened = 0
-            return Failure(place.index, "died", f"{type(outcome).__name__}: {first_line(outcome)}")
+            slot.opened = 0
+            return Failure(slot.index, "died", f"{type(outcome).__name__}: {first_line(outcome)}")
         try:
             message = decode(outcome, most_bytes=self._longest)
         except WireError as error:
-            return Failure(place.index, "invalid", f"its reply cannot be read: {error}")
+            return Failure(slot.index, "invalid", f"its reply cannot be read: {error}")
         if isinstance(message, Failure) and message.kind == "error":  # of itself a worker can know no other
-            return replace(message, worker=place.index)
+            return replace(message, worker=slot.index)
         if isinstance(message, Task | Failure):
-            return Failure(place.index, "invalid", f"answered with {type(message).__name__}, which is no reply")
+            return Failure(slot.index, "invalid", f"answered with {type(message).__name__}, which is no reply")
         return message
 
     def _with_tree(self, exchange: Exchange, replies: Replies, hessians: dict[int, Any]) -> Replies:

@@ -21,6 +21,7 @@ import numpy as np
 import ray
 from ray.exceptions import RayError
 
+from danl.engines.ray.calls import first_line
 from danl.protocol.hessian_checks import packed_fault
 from danl.protocol.messages import Array, packed_size
 from danl.protocol.replies import HessianSum
@@ -133,7 +134,7 @@ class Tree:
 
 
 def _groups(items: Sequence[Any], fan_in: int) -> list[Sequence[Any]]:
-    """As few groups of neighbours as there can be, of sizes that differ by one at most: none is waited for longest."""
+    """As few groups of neighbours as there can be, of sizes that differ by one at most."""
     count = -(-len(items) // fan_in)
     ends = [len(items) * k // count for k in range(count + 1)]
     return [items[start:end] for start, end in pairwise(ends)]
@@ -149,4 +150,4 @@ def _trouble(reference: Any, ended: bool) -> str | None:
 
 
 def _lost(error: Exception) -> str:
-    return f"its Hessian was lost on the way: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:300]
+    return f"its Hessian was lost on the way: {type(error).__name__}: {first_line(error)}"[:300]

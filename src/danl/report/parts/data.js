@@ -7,7 +7,6 @@ const COLUMNS = {
   bytes: Float64Array, seconds: Float64Array, simulated: Float64Array, active: Int32Array, failed: Int32Array,
   refused: Uint8Array, coverage: Int32Array,
 };
-const HESSIAN = 0; // the place of "hessian" among the kinds
 
 function numbers(text, Kind) {
   const raw = atob(text);

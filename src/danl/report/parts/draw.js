@@ -52,7 +52,7 @@ function layoutOf(x, y, more = {}) {
 }
 
 function marked(rows, mark, i) {
-  if (mark === "hessian") return rows.kind[i] === HESSIAN;
+  if (mark === "hessian") return state.kinds[rows.kind[i]] === "hessian";
   return mark === "refused" ? rows.refused[i] === 1 : rows.failed[i] > 0;
 }
 
@@ -176,7 +176,7 @@ function drawWho(run, state, values, top) {
     : steps.flatMap((name, i) => [[i / 4, name], [(i + 1) / 4, name]]);
   const trace = { type: "heatmap", z: grid(values, masks), zmin: 0, zmax: stale ? top : 3, colorscale: scale, showscale: false,
     xgap: 1, ygap: masks.workers <= 60 ? 1 : 0,
-    text: grid(values.map((value) => said(value, stale)), masks),
+    text: grid(values.map((value) => cellLabel(value, stale)), masks),
     hovertemplate: "worker %{y}, region %{x}: %{text}<extra></extra>" };
   fit("who-map", masks.workers, 20, 150, 640);
   const x = { title: "region", ...whole(masks.regions, innerWidth < 640 ? 8 : 32), showgrid: false };
@@ -184,7 +184,7 @@ function drawWho(run, state, values, top) {
   Plotly.react("who-map", [trace], layoutOf(x, y), CONFIG);
 }
 
-function said(value, stale) {
+function cellLabel(value, stale) {
   if (stale) return value === 0 ? "trained in the newest round" : `untrained for ${value} round${value === 1 ? "" : "s"}`;
   return ["not asked", "answered without it", "trained", "did not answer"][value];
 }

@@ -68,11 +68,7 @@ function showWho() {
   byId("who-map").setAttribute("aria-label", `Workers and regions in exchange ${number}; the numbers are in the table below`);
   byId("who-scale").replaceChildren(...(state.map === "staleness"
     ? [element("span", null, {}, document.createTextNode("rounds untrained: 0"), element("span", null, { class: "ramp" }), document.createTextNode(String(top)))]
-    : [["trained", 2], ["idle", 1], ["silent", 3], ["unasked", 0]].map(([name, value]) => {
-      const swatch = element("span", null, { class: "swatch" });
-      swatch.style.background = `var(--${name})`;
-      return element("span", null, {}, swatch, document.createTextNode(said(value, false)));
-    })));
+    : [["trained", 2], ["idle", 1], ["silent", 3], ["unasked", 0]].map(([name, value]) => element("span", null, {}, ...swatch(`var(--${name})`, cellLabel(value, false))))));
   refill("who-table");
 }
 
@@ -90,11 +86,7 @@ function showWorkers() {
   ].filter(Boolean).join(" ");
   byId("workers-bytes").setAttribute("aria-label", "Bytes of each worker; the numbers are in the table below");
   byId("workers-seconds").setAttribute("aria-label", "Simulated seconds of each worker; the numbers are in the table below");
-  byId("bytes-scale").replaceChildren(...[["trained", "up"], ["silent", "down"]].map(([name, label]) => {
-    const swatch = element("span", null, { class: "swatch" });
-    swatch.style.background = `var(--${name})`;
-    return element("span", null, {}, swatch, document.createTextNode(label));
-  }));
+  byId("bytes-scale").replaceChildren(...[["trained", "up"], ["silent", "down"]].map(([name, label]) => element("span", null, {}, ...swatch(`var(--${name})`, label))));
   refill("workers-table");
 }
 

@@ -28,6 +28,13 @@ function table(caption, heads, rows, kind = "") {
     element("thead", null, {}, head), element("tbody", null, {}, ...body));
 }
 
+// A coloured square and what it stands for.
+function swatch(colour, label) {
+  const square = element("span", null, { class: "swatch" });
+  square.style.background = colour;
+  return [square, document.createTextNode(label)];
+}
+
 function badge(status) {
   return element("span", status.replace("_", " "), { class: `badge ${STATUS_TONES[status] || "note"}` });
 }
@@ -78,10 +85,8 @@ function showSummary() {
   made.querySelectorAll("thead th").forEach((th, i) => { if (i < 2 || th.textContent === "Method") th.className = "text"; });
   made.querySelector("caption").remove();
   made.querySelector("tbody").append(...state.runs.map((run, number) => {
-    const swatch = element("span", null, { class: "swatch" });
-    swatch.style.background = runColour(number);
     const cells = used.map(([name, of]) => element("td", of(run), { "data-label": name, ...(name === "Method" ? { class: "text" } : {}) }));
-    return element("tr", null, {}, element("th", null, { scope: "row" }, swatch, document.createTextNode(run.name)),
+    return element("tr", null, {}, element("th", null, { scope: "row" }, ...swatch(runColour(number), run.name)),
       element("td", null, { "data-label": "Status", class: "text" }, badge(run.status)), ...cells);
   }));
   byId("summary-body").replaceChildren(element("div", null, { class: "wide" }, made));

@@ -3,7 +3,7 @@
 base           what a claim, its evidence and a verdict are, and the judge
 rules          from evidence to a word: the rules and tables that claims share
 measures       speed, progress and straightness of a run
-figures        by the figures' runs: converges, rises early, linearly, without tuning, with one Hessian exchange
+experiments    by the figures' runs: converges, rises early, linearly, without tuning, with one Hessian exchange
 orderings      psi* = 3 beats 1, gamma = 2 beats 4, one region a round is slow, psi* matters more than gamma
 bound          Theorem 1: factor one half, and whether it covers the experiments
 conditioning   independence of the condition number

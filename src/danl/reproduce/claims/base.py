@@ -31,7 +31,7 @@ SHARE = 0.75
 
 
 @dataclass(frozen=True)
-class Table:
+class NumbersTable:
     """Numbers of a verdict, as they are shown."""
 
     columns: tuple[str, ...]
@@ -57,7 +57,7 @@ class Verdict:
     """Readings it holds for."""
     why: str
     """What the numbers say, in a sentence or two that are computed from them."""
-    numbers: Table
+    numbers: NumbersTable
     values: dict[str, Any] = field(default_factory=dict)
     """The numbers the rule was applied to, for machines."""
 
@@ -76,23 +76,23 @@ class Case:
     runs: dict[str, dict[str, list[RunSpec]]] = field(default_factory=dict)
     """By data set, by group: the runs, usually one a seed."""
     found: dict[str, Found] = field(default_factory=dict)
-    shows: dict[str, bool] = field(default_factory=dict)
+    shown_on: dict[str, bool] = field(default_factory=dict)
 
     @property
-    def shown(self) -> bool:
+    def holds(self) -> bool:
         """Whether the case shows the claim at its penalty."""
-        return sum(self.shows.values()) >= SHARE * len(self.shows)
+        return sum(self.shown_on.values()) >= SHARE * len(self.shown_on)
 
     @property
     def count(self) -> str:
         """On how many data sets it is shown, for example ``3 of 4``."""
-        return f"{sum(self.shows.values())} of {len(self.shows)}"
+        return f"{sum(self.shown_on.values())} of {len(self.shown_on)}"
 
     def values(self, *names: str) -> dict[str, Any]:
         """For machines: the case, and what was found under these names, by data set."""
         case = {name: getattr(self, name) for name in ("reading", "setting", "penalty")}
         by_data = {name: {data: found[name] for data, found in self.found.items()} for name in names}
-        return case | {"data": self.shows, "shown": self.shown} | by_data
+        return case | {"data": self.shown_on, "shown": self.holds} | by_data
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def grouped(cases: Iterable[Case], *names: str) -> dict[tuple[str, ...], list[Ca
     return groups
 
 
-def every(cases: Iterable[Case], name: str) -> list[Any]:
+def found_values(cases: Iterable[Case], name: str) -> list[Any]:
     """What was found under a name in all of the cases, on all data sets; lists, an item a run, are joined."""
     values = [found[name] for case in cases for found in case.found.values()]
     return [item for value in values for item in (value if isinstance(value, list) else [value])]
@@ -122,6 +122,14 @@ def every(cases: Iterable[Case], name: str) -> list[Any]:
 
 Decision = tuple[Word, tuple[str, ...], str]
 """The word, the readings the claim holds for, and who shows it in a sentence."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a verdict follows from the judged cases: in words, and as a function."""
+
+    text: str
+    decide: Callable[[Judged], Decision]
 
 
 @dataclass(frozen=True)
@@ -135,12 +143,13 @@ class Claim:
     condition: str
     cases: Callable[[Plan], Iterable[Case]]
     measure: Callable[[Case, Groups], Found]
-    shows: Callable[[Found], bool]
-    rule: Callable[[Judged], Decision]
+    rule: Rule
     reason: Callable[[Judged], str]
     """Follows the sentence of the decision."""
-    table: Callable[[Judged], Table]
+    table: Callable[[Judged], NumbersTable]
     values: Callable[[Judged], dict[str, Any]]
+    shows: Callable[[Found], bool] | None = None
+    """Whether what was found on a data set shows the claim; None where the rule looks at what was found itself."""
 
     def runs(self, plan: Plan) -> Iterator[RunSpec]:
         """The runs it is judged by."""
@@ -150,13 +159,13 @@ class Claim:
     def judge(self, plan: Plan, read: Reader) -> Verdict:
         """The verdict, from stored rows alone."""
         judged = Judged(plan, tuple(self._judged(case, read) for case in self.cases(plan)))
-        word, readings, summary = self.rule(judged)
+        word, readings, summary = self.rule.decide(judged)
         return Verdict(
             claim=self.name,
             statement=self.statement,
             where=self.where,
             run=self.run(judged),
-            rule=self.condition,
+            rule=f"{self.condition} {self.rule.text}".strip(),
             word=word,
             readings=readings,
             why=f"{summary} {self.reason(judged)}".strip(),
@@ -169,4 +178,6 @@ class Claim:
             data: self.measure(case, {name: [read(run) for run in runs] for name, runs in groups.items()})
             for data, groups in case.runs.items()
         }
-        return replace(case, found=found, shows={data: bool(self.shows(each)) for data, each in found.items()})
+        shows = self.shows
+        shown_on = {} if shows is None else {data: bool(shows(each)) for data, each in found.items()}
+        return replace(case, found=found, shown_on=shown_on)

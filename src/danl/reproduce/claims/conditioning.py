@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, every
+from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, NumbersTable, found_values
 from danl.reproduce.claims.measures import CONVERGED, exchanges_to
 from danl.reproduce.claims.rules import pooled, sentence
-from danl.reproduce.runs import MILD, READINGS, Plan, RunSpec
+from danl.reproduce.runs import MILD, READINGS, ROUNDS, Plan, RunSpec
 from danl.reproduce.store import StoredRun
 from danl.wording import listed
 
@@ -27,7 +27,6 @@ GROWTH = 2.0
 """Times the exchanges of the best conditioned problem that still count as independent."""
 MARGIN = 0.5
 """Share of gradient descent's growth that counts as less sensitive."""
-ROUNDS = 100
 GRADIENT_DESCENT = "gd"
 
 
@@ -59,7 +58,7 @@ def series_cases(plan: Plan) -> list[Case]:
         }
 
     return [
-        Case(reading, masks, "", {data: runs(data, reading, policy) for data in (plan.data[0], plan.data[-1])})
+        Case(reading, masks, "", {data: runs(data, reading, policy) for data in plan.first_and_last})
         for reading, (masks, policy) in product(READINGS, MASKS.items())
     ]
 
@@ -92,20 +91,20 @@ def sensitivity(case: Case, runs: Groups) -> Found:
 
 
 def condition_numbers(judged: Judged) -> list[float]:
-    return every(judged.cases[:1], "condition_numbers")
+    return found_values(judged.cases[:1], "condition_numbers")
 
 
 def series_run(judged: Judged) -> str:
     numbers, plan = condition_numbers(judged), judged.plan
     return (
         f"{listed(judged.cases[0].found)}, seed 0, from zero, at {listed(problems(plan))}: condition numbers L / mu "
-        f"from {min(numbers):.0e} to {max(numbers):.0e}. The readings with full masks and with psi*=3, at most 100 "
-        f"rounds; gradient descent with steps of 1/L, at most {descent_rounds(plan)}."
+        f"from {min(numbers):.0e} to {max(numbers):.0e}. The readings with full masks and with psi*=3, at most "
+        f"{ROUNDS} rounds; gradient descent with steps of 1/L, at most {descent_rounds(plan)}."
     )
 
 
 def growth(case: str, cases: Iterable[Case]) -> str:
-    growths = every(cases, "own")
+    growths = found_values(cases, "own")
     missed, total = sum(each["missed"] for each in growths), sum(len(each["exchanges"]) for each in growths)
     worst = max(each["factor"] for each in growths)
     return f"{case}: " + (f"{missed} of {total} do not get there" if missed else f"{worst:.1f} x")
@@ -127,7 +126,7 @@ def growth_reason(judged: Judged) -> str:
     )(judged)
 
 
-def growth_rows(judged: Judged) -> Table:
+def growth_rows(judged: Judged) -> NumbersTable:
     lines = [("own", each.reading, each.setting, each) for each in judged]
     lines.append(("descent", GRADIENT_DESCENT, "full masks", judged.cases[0]))
     rows = [
@@ -135,11 +134,11 @@ def growth_rows(judged: Judged) -> Table:
         for which, method, masks, case in lines
         for data, found in case.found.items()
     ]
-    return Table(("data", "method", "masks", *problems(judged.plan), "growth"), tuple(rows))
+    return NumbersTable(("data", "method", "masks", *problems(judged.plan), "growth"), tuple(rows))
 
 
 def growth_values(judged: Judged) -> dict[str, Any]:
-    cases = [each.values("exchanges", "growth") | {"shown": all(each.shows.values())} for each in judged]
+    cases = [each.values("exchanges", "growth") | {"shown": all(each.shown_on.values())} for each in judged]
     shown = ("reading", "setting", "shown", "exchanges", "growth")
     return {
         "condition_numbers": condition_numbers(judged),
@@ -157,12 +156,15 @@ def about_condition(
         statement=statement,
         where=where,
         run=series_run,
-        condition=f"{condition}, on every data set. The claim holds if every reading does with both masks, and for "
-        "some if at least one does.",
+        condition=f"{condition}, on every data set.",
         cases=series_cases,
         measure=sensitivity,
         shows=lambda found: not found["own"]["missed"] and shows(found["own"]["factor"], found["descent"]["factor"]),
-        rule=pooled(lambda cases: all(all(each.shows.values()) for each in cases), "reading", "setting"),
+        rule=pooled(
+            "The claim holds if every reading does with both masks, and for some if at least one does.",
+            lambda cases: all(all(each.shown_on.values()) for each in cases),
+            *("reading", "setting"),
+        ),
         reason=growth_reason,
         table=growth_rows,
         values=growth_values,

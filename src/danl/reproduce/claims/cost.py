@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, every, grouped
-from danl.reproduce.claims.measures import CONVERGED, SOLVED, clipped_gap, exchanges_to, middle, reached
-from danl.reproduce.claims.rules import case_values, on_most_data, sentence, share_rule
-from danl.reproduce.runs import MILD, PAPER, READINGS, Plan, RunSpec
+from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, NumbersTable, grouped
+from danl.reproduce.claims.measures import CONVERGED, SOLVED, clipped_gap, exchanges_to, median, reached
+from danl.reproduce.claims.rules import case_values, most_data, sentence
+from danl.reproduce.runs import MILD, PAPER, READINGS, ROUNDS, Plan, RunSpec
 from danl.reproduce.store import StoredRun
 from danl.wording import listed
 
 GAPS = {f"gap {gap:.0e}": gap for gap in (1e-4, SOLVED)}
-ROUNDS = 350
+FIRST_ORDER_ROUNDS = 350
 """Of a first-order method: more bytes than the readings spend in the runs they are compared with."""
 POLICY = "coverage:psi=3"
 PARTITIONS = ("iid", "dirichlet:alpha=1.0", "dirichlet:alpha=0.1")
@@ -44,7 +44,9 @@ def cost_cases(plan: Plan) -> Iterator[Case]:
         runs = {
             data: {
                 "reading": [RunSpec(data, penalty, reading, POLICY)],
-                "first-order": [RunSpec(data, penalty, method, rounds=ROUNDS) for method in first_order(plan)],
+                "first-order": [
+                    RunSpec(data, penalty, method, rounds=FIRST_ORDER_ROUNDS) for method in first_order(plan)
+                ],
             }
             for data in plan.data
         }
@@ -76,11 +78,11 @@ def costs(case: Case, runs: Groups) -> Found:
         "best": best,
         "cheaper": all(cheaper(own, each) for each in others),
         "beaten": best["reached"] and not cheaper(own, best),
-        "megabytes": values(own),
+        "megabytes": spent_values(own),
     }
 
 
-def values(run: Found) -> Found:
+def spent_values(run: Found) -> Found:
     return {name: run[name] for name in ("reached", "spent", "end")}
 
 
@@ -112,7 +114,7 @@ def cost_reason(judged: Judged) -> str:
     return f"The best first-order run gets there on: {'; '.join(reasons)}.{beats}"
 
 
-def cost_rows(judged: Judged) -> Table:
+def cost_rows(judged: Judged) -> NumbersTable:
     rows = [
         (
             *(data, penalty, gap, *(megabytes(reading.found[data]["own"]) for reading in readings)),
@@ -122,7 +124,7 @@ def cost_rows(judged: Judged) -> Table:
         for data, each in best.items()
     ]
     readings = [f"{each}, MB" for each in READINGS]
-    return Table(("data", "penalty", "gap", *readings, "first-order, MB", "which", "ends at"), tuple(rows))
+    return NumbersTable(("data", "penalty", "gap", *readings, "first-order, MB", "which", "ends at"), tuple(rows))
 
 
 def cost_values(judged: Judged) -> dict[str, Any]:
@@ -132,7 +134,7 @@ def cost_values(judged: Judged) -> dict[str, Any]:
             "reading": "first-order",
             "setting": readings[0].setting,
             "penalty": penalty,
-            "megabytes": {data: values(each) for data, each in best.items()},
+            "megabytes": {data: spent_values(each) for data, each in best.items()},
             "method": {data: each["method"] for data, each in best.items()},
         }
         entries += [*(each.values("megabytes") for each in readings), beside]
@@ -145,17 +147,17 @@ FEWER_BYTES = Claim(
     where="abstract, section 1",
     run=lambda judged: (
         f"{listed(judged.plan.data)}, seed 0, at {listed(penalties(judged.plan))}: the readings with "
-        f"psi*=3, 100 rounds; {', '.join(first_order(judged.plan))}, {ROUNDS} rounds. Bytes up and down, Hessians "
-        "included, the common FedAvg start not."
+        f"psi*=3, {ROUNDS} rounds; {', '.join(first_order(judged.plan))}, {FIRST_ORDER_ROUNDS} rounds. Bytes up "
+        "and down, Hessians included, the common FedAvg start not."
     ),
     condition="A reading is cheaper on a data set at a penalty if it gets to the gap "
     f"({' or '.join(f'{gap:.0e}' for gap in GAPS.values())}), for good, with fewer bytes than each first-order run "
-    f"needs for it, or has spent in all its {ROUNDS} rounds where it does not get there (a run that diverged "
-    f"never would). {share_rule('a gap to reach')}",
+    f"needs for it, or has spent in all its {FIRST_ORDER_ROUNDS} rounds where it does not get there (a run that "
+    "diverged never would).",
     cases=cost_cases,
     measure=costs,
     shows=lambda found: found["cheaper"],
-    rule=on_most_data,
+    rule=most_data("a gap to reach"),
     reason=cost_reason,
     table=cost_rows,
     values=cost_values,
@@ -182,19 +184,18 @@ def shard_cases(plan: Plan) -> Iterator[Case]:
 
 def with_shards(case: Case, runs: Groups) -> Found:
     """Median exchanges by kind of shards, and the most by those of even shards; infinity where one is not reached."""
-    needed = {kind: middle(exchanges_to(each, CONVERGED) for each in group) for kind, group in runs.items()}
+    needed = {kind: median(exchanges_to(each, CONVERGED) for each in group) for kind, group in runs.items()}
     most = max(needed.values())
     return {"exchanges": needed, "ratio": most / max(needed["iid"], 1.0) if most < np.inf else np.inf}
 
 
 def with_all_shards(reading: str, cases: list[Case]) -> str:
-    ratios = every(cases, "ratio")
-    there = reached(ratios)
+    there, share = reached(cases, "ratio")
     worst = f", with at most {max(there):.1f} times the exchanges of even ones" if there else ""
-    return f"{reading} gets there with all shards on {len(there)} of {len(ratios)}{worst}"
+    return f"{reading} gets there with all shards on {share}{worst}"
 
 
-def shard_rows(judged: Judged) -> Table:
+def shard_rows(judged: Judged) -> NumbersTable:
     rows = [
         (
             data,
@@ -205,7 +206,7 @@ def shard_rows(judged: Judged) -> Table:
         for each in judged
         for data, found in each.found.items()
     ]
-    return Table(("data", "reading", "penalty", *PARTITIONS), tuple(rows))
+    return NumbersTable(("data", "reading", "penalty", *PARTITIONS), tuple(rows))
 
 
 ROBUST = Claim(
@@ -218,12 +219,12 @@ ROBUST = Claim(
         "objective: every worker counts 1/N, and the paper's penalty is lambda/m_i."
     ),
     condition=f"A reading is robust on a data set at a penalty if it gets to a gap of {CONVERGED:.0e}, for good, "
-    f"within 100 rounds with all three kinds of shards, and skewed ones take at most {FACTOR:g} times the exchanges "
-    f"of even ones (medians over seeds). {share_rule()}",
+    f"within {ROUNDS} rounds with all three kinds of shards, and skewed ones take at most {FACTOR:g} times the "
+    "exchanges of even ones (medians over seeds).",
     cases=shard_cases,
     measure=with_shards,
     shows=lambda found: found["ratio"] <= FACTOR,
-    rule=on_most_data,
+    rule=most_data(),
     reason=sentence("Of (data set, penalty): {}.", with_all_shards),
     table=shard_rows,
     values=case_values("exchanges"),

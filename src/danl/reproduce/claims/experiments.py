@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from danl.protocol.messages import Array
-from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, Table, every, grouped
+from danl.reproduce.claims.base import Case, Claim, Found, Groups, Judged, NumbersTable, found_values, grouped
 from danl.reproduce.claims.measures import (
     CONVERGED,
     FLOOR,
@@ -20,11 +19,10 @@ from danl.reproduce.claims.measures import (
     exchanges_to,
     falling_line,
     hessians_to,
-    middle,
-    most,
+    majority,
+    median,
     reached,
 )
-from danl.reproduce.claims.orderings import curve
 from danl.reproduce.claims.rules import (
     by_case,
     by_penalty,
@@ -32,12 +30,11 @@ from danl.reproduce.claims.rules import (
     curve_cases,
     figures_run,
     median_of,
-    on_most_data,
+    most_data,
     pooled,
     sentence,
-    share_rule,
 )
-from danl.reproduce.runs import FIGURES, Plan
+from danl.reproduce.runs import FIGURES, ROUNDS, Plan
 from danl.wording import listed
 
 AS_PRINTED = "danl-paper"
@@ -51,7 +48,7 @@ PROMISED = float(np.log10(2))
 """Decades an exchange by Theorem 1: the squared distance, hence the gap near w*, halves."""
 MASKS = {each.label: each for name in ("fig1", "fig2") for each in FIGURES[name].curves}
 """The mask settings of both figures (waits spread), by label."""
-ALL_RUNS = figures_run("fig1 and fig2: the figures' runs", "; at most 100 rounds")
+ALL_RUNS = figures_run("fig1 and fig2: the figures' runs", f"; at most {ROUNDS} rounds")
 
 
 def mask_cases(plan: Plan) -> list[Case]:
@@ -65,7 +62,7 @@ def repeated(case: Case, runs: Groups) -> Found:
 
 
 def converging(reading: str, cases: list[Case]) -> str:
-    counts = {penalty: sum(every(own, "converging")) for (penalty,), own in grouped(cases, "penalty").items()}
+    counts = {penalty: sum(found_values(own, "converging")) for (penalty,), own in grouped(cases, "penalty").items()}
     return f"{reading} {', '.join(f'{count} at {penalty}' for penalty, count in counts.items())}"
 
 
@@ -80,12 +77,11 @@ CONVERGES = Claim(
     where="section 6.2, Figs. 1 and 2",
     run=ALL_RUNS,
     condition=f"A run converges if its gap gets to {CONVERGED:.0e} and stays there. A data set counts if more than "
-    f"half of its seeds converge. {share_rule('a mask setting')} Judged is {AS_PRINTED}, Algorithm 1 as printed; the "
-    "other readings are shown beside it.",
+    "half of its seeds converge.",
     cases=mask_cases,
     measure=repeated,
-    shows=lambda found: most(found["converging"]),
-    rule=lambda judged: on_most_data(judged, only=AS_PRINTED),
+    shows=lambda found: majority(found["converging"]),
+    rule=most_data("a mask setting", only=AS_PRINTED),
     reason=converging_reason,
     table=by_penalty(median_of("end", lambda end: f"ends at {clipped_gap(end)}")),
     values=case_values("end"),
@@ -93,28 +89,24 @@ CONVERGES = Claim(
 
 
 def rise(case: Case, runs: Groups) -> Found:
-    """Whether most runs rise early, and whether they come back; three gaps of every run."""
+    """Whether most runs rise early, and whether they come back; of every run three gaps."""
     gaps = [clipped(each) for each in runs[""]]
-    first, peak, end = ([float(gap) for gap in each] for each in zip(*map(landmarks, gaps), strict=True))
-    rises = most(high >= RISE * begin for begin, high in zip(first, peak, strict=True))
-    falls = most(last < begin for begin, last in zip(first, end, strict=True))
+    first, peak = [float(each[1]) for each in gaps], [float(each[2 : EARLY + 1].max()) for each in gaps]
+    end = [float(each[-1]) for each in gaps]
+    rises = majority(high >= RISE * begin for begin, high in zip(first, peak, strict=True))
+    falls = majority(last < begin for begin, last in zip(first, end, strict=True))
     return {"rises": rises, "falls": falls, "rises_only": rises and not falls, "first": first, "peak": peak, "end": end}
 
 
-def landmarks(gaps: Array) -> tuple[float, float, float]:
-    """The gap after Phase I, the largest early one, and the last."""
-    return gaps[1], gaps[2 : EARLY + 1].max(), gaps[-1]
-
-
 def rises_only(reading: str, cases: list[Case]) -> str:
-    alone = every(cases, "rises_only").count(True)
+    alone = found_values(cases, "rises_only").count(True)
     return f"{reading} {alone}" if alone else ""
 
 
 def rise_reason(judged: Judged) -> str:
     """Who rises and does not come back, and who never rises."""
     away = sentence("It rises and does not come back, in (masks, data set, penalty): {}. ", rises_only, joined=", ")
-    flat = [reading for (reading,), own in grouped(judged, "reading").items() if not any(every(own, "rises"))]
+    flat = [reading for (reading,), own in grouped(judged, "reading").items() if not any(found_values(own, "rises"))]
     never = f"{listed(flat)} never {'rises' if len(flat) == 1 else 'rise'}." if flat else ""
     return f"{away(judged)}{never}"
 
@@ -126,11 +118,11 @@ EARLY_RISE = Claim(
     run=figures_run("fig1, psi*=1 and psi*=3 with S*=4,"),
     condition=f"A run rises and falls if the largest gap in exchanges 2 to {EARLY} is at least {RISE:g} times the gap "
     "after Phase I (exchange 1), and the gap at the end is below that after Phase I. A data set counts if that is so "
-    f"for more than half of its seeds. {share_rule('a mask setting')}",
-    cases=lambda plan: curve_cases(plan, {each.label: {"": each} for each in (curve("fig1", 1), curve("fig1", 3))}),
+    "for more than half of its seeds.",
+    cases=lambda plan: curve_cases(plan, {each.label: {"": each} for each in map(FIGURES["fig1"].curve, (1, 3))}),
     measure=rise,
     shows=lambda found: found["rises"] and found["falls"],
-    rule=on_most_data,
+    rule=most_data("a mask setting"),
     reason=rise_reason,
     table=by_case(
         "seen on",
@@ -149,14 +141,14 @@ def lines(case: Case, runs: Groups) -> Found:
     fits = [falling_line(each) for each in runs[""]]
     straight = [fit.r_squared >= STRAIGHT and fit.slope <= -STEEP and fit.end <= CONVERGED for fit in fits]
     columns = {name: [float(np.nan_to_num(getattr(fit, name))) for fit in fits] for name in LINE}
-    return columns | {"straight": straight, "rates": [-fit.slope for fit in fits] if most(straight) else []}
+    return columns | {"straight": straight, "rates": [-fit.slope for fit in fits] if majority(straight) else []}
 
 
 LINE = ("slope", "r_squared", "end")
 
 
 def line_medians(case: Case) -> dict[str, float]:
-    return {name: middle(every([case], name)) for name in LINE}
+    return {name: median(found_values([case], name)) for name in LINE}
 
 
 def line_cell(case: Case) -> str:
@@ -166,7 +158,7 @@ def line_cell(case: Case) -> str:
 
 def rates(reading: str, cases: list[Case]) -> str:
     """The rates where it is linear."""
-    each = every(cases, "rates")
+    each = found_values(cases, "rates")
     return f"{reading} {np.nanmedian(each):.2f} ({np.nanmin(each):.2f} to {np.nanmax(each):.2f})" if each else ""
 
 
@@ -181,11 +173,11 @@ LINEAR = Claim(
     condition="A line is fitted by least squares to log10(gap) over exchanges, from the largest gap to the first at "
     f"{FLOOR:.0e} or to the end. A run converges linearly if R^2 is at least {STRAIGHT} (below 0.9 also where it falls "
     f"faster than linearly at the end), the slope at most -{STEEP} decades an exchange, and the gap at the end at most "
-    f"{CONVERGED:.0e}. A data set counts if that is so for more than half of its seeds. {share_rule('a mask setting')}",
+    f"{CONVERGED:.0e}. A data set counts if that is so for more than half of its seeds.",
     cases=mask_cases,
     measure=lines,
-    shows=lambda found: most(found["straight"]),
-    rule=on_most_data,
+    shows=lambda found: majority(found["straight"]),
+    rule=most_data("a mask setting"),
     reason=lambda judged: RATES(judged) or "No setting gets a straight fall.",
     table=by_penalty(line_cell),
     values=lambda judged: {"cases": [each.values() | line_medians(each) for each in judged]},
@@ -193,18 +185,15 @@ LINEAR = Claim(
 
 
 def solved_share(cases: list[Case]) -> float:
-    counts = every(cases, "exchanges")
-    return len(reached(counts)) / len(counts)
+    return float(np.isfinite(found_values(cases, "exchanges")).mean())
 
 
-def solved_rows(judged: Judged) -> Table:
+def solved_rows(judged: Judged) -> NumbersTable:
     rows = []
     for each in judged:
-        counts = every([each], "exchanges")
-        solved = reached(counts)
-        worst = f"{max(solved):g}" if solved else "-"
-        rows.append((each.reading, each.penalty, f"{len(solved)} of {len(counts)}", worst))
-    return Table(("reading", "penalty", "solved", "exchanges at most"), tuple(rows))
+        solved, share = reached([each], "exchanges")
+        rows.append((each.reading, each.penalty, share, f"{max(solved):g}" if solved else "-"))
+    return NumbersTable(("reading", "penalty", "solved", "exchanges at most"), tuple(rows))
 
 
 NO_TUNING = Claim(
@@ -213,12 +202,14 @@ NO_TUNING = Claim(
     where="abstract, section 1",
     run=ALL_RUNS,
     condition=f"A reading needs no tuning if, with every parameter at its default, at least {NEARLY_ALL:.0%} of its "
-    f"runs over all data sets, masks, penalties and seeds get to a gap of {SOLVED:.0e}, for good, within 100 rounds. "
-    "The claim holds if all readings do, and for some readings if at least one does.",
+    f"runs over all data sets, masks, penalties and seeds get to a gap of {SOLVED:.0e}, for good, within {ROUNDS} "
+    "rounds.",
     cases=lambda plan: curve_cases(plan, {"": MASKS}),
     measure=lambda _, runs: {"exchanges": [exchanges_to(each, SOLVED) for group in runs.values() for each in group]},
-    shows=lambda found: np.isfinite(found["exchanges"]).all(),
-    rule=pooled(lambda cases: solved_share(cases) >= NEARLY_ALL),
+    rule=pooled(
+        "The claim holds if all readings do, and for some readings if at least one does.",
+        lambda cases: solved_share(cases) >= NEARLY_ALL,
+    ),
     reason=sentence(
         f"Share of runs that get to {SOLVED:.0e} with the defaults: {{}}.",
         lambda reading, cases: f"{reading} {solved_share(cases):.0%}",
@@ -232,9 +223,8 @@ NO_TUNING = Claim(
 
 
 def hessian_values(case: Case) -> dict[str, float | None]:
-    counts = every([case], "hessians")
-    solved = reached(counts)
-    return {"runs": len(counts), "solved": len(solved), "hessians": middle(solved) if solved else None}
+    runs, (solved, _) = found_values([case], "hessians"), reached([case], "hessians")
+    return {"runs": len(runs), "solved": len(solved), "hessians": median(solved) if solved else None}
 
 
 def hessian_cell(case: Case) -> str:
@@ -243,10 +233,9 @@ def hessian_cell(case: Case) -> str:
 
 
 def hessians_in_all(reading: str, cases: list[Case]) -> str:
-    counts = every(cases, "hessians")
-    solved = reached(counts)
-    once = f", {solved.count(1)} of them with one (median {middle(solved):g})" if solved else ""
-    return f"{reading} solves {len(solved)} of {len(counts)} runs{once}"
+    solved, share = reached(cases, "hessians")
+    once = f", {solved.count(1)} of them with one (median {median(solved):g})" if solved else ""
+    return f"{reading} solves {share} runs{once}"
 
 
 HESSIAN_ONCE = Claim(
@@ -255,11 +244,11 @@ HESSIAN_ONCE = Claim(
     where="abstract, section 1, section 4",
     run=ALL_RUNS,
     condition=f"One is enough in a run if the gap gets to {SOLVED:.0e}, for good, after 1 exchange of Hessians and no "
-    f"more. A data set counts if that is so for more than half of its seeds. {share_rule('a mask setting')}",
+    "more. A data set counts if that is so for more than half of its seeds.",
     cases=mask_cases,
     measure=lambda _, runs: {"hessians": [hessians_to(each, SOLVED) for each in runs[""]]},
-    shows=lambda found: most(count == 1 for count in found["hessians"]),
-    rule=on_most_data,
+    shows=lambda found: majority(count == 1 for count in found["hessians"]),
+    rule=most_data("a mask setting"),
     reason=sentence("In all: {}.", hessians_in_all),
     table=by_penalty(hessian_cell),
     values=lambda judged: {"cases": [each.values() | hessian_values(each) for each in judged]},

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from danl.protocol.messages import Array
+from danl.report.trend import line_through
+from danl.reproduce.claims.base import Case, found_values
+from danl.reproduce.runs import ROUNDS
 from danl.reproduce.store import StoredRun
 
 FLOOR, CEILING = 1e-12, 1e6
 """Gaps are clipped to these: below is rounding, above is gone."""
-EXCHANGES = 100
+EXCHANGES = ROUNDS
 AHEAD = 0.1
 """Decades by which a score must be lower to count as faster."""
 CONVERGED = 1e-6
@@ -43,20 +46,22 @@ def clipped_gap(gap: float | None) -> str:
     return f"{FLOOR:.0e} or less" if gap <= FLOOR else f"{CEILING:.0e} or more" if gap >= CEILING else f"{gap:.1e}"
 
 
-def middle(values: Iterable[float]) -> float:
+def median(values: Iterable[float]) -> float:
     """The median."""
     return float(np.median(list(values)))
 
 
-def most(flags: Iterable[bool]) -> bool:
+def majority(flags: Iterable[bool]) -> bool:
     """Whether more than half are true."""
     each = list(flags)
     return 2 * sum(each) > len(each)
 
 
-def reached(counts: Iterable[float]) -> list[float]:
-    """The counts of the runs that get there: those that are finite."""
-    return [count for count in counts if count < np.inf]
+def reached(cases: Iterable[Case], name: str) -> tuple[list[float], str]:
+    """What is finite of the counts found under a name, those of runs that get there, and ``3 of 4``: how many do."""
+    counts = found_values(cases, name)
+    finite = [count for count in counts if count < np.inf]
+    return finite, f"{len(finite)} of {len(counts)}"
 
 
 def exchanges_to(stored: StoredRun, gap: float) -> float:
@@ -79,7 +84,7 @@ def hessians_to(stored: StoredRun, gap: float) -> float:
 
 
 def score(stored: StoredRun) -> float:
-    """Mean log10 gap over the exchanges 1 to 100: lower is faster."""
+    """Mean log10 gap over the exchanges 1 to EXCHANGES: lower is faster."""
     return float(np.mean(np.log10(clipped(stored)[1 : EXCHANGES + 1])))
 
 
@@ -103,9 +108,9 @@ class Repeated:
         """Take medians over the runs."""
         gaps = [clipped(each) for each in stored]
         return cls(
-            score=middle(map(score, stored)),
-            start=middle(each[0] for each in gaps),
-            end=middle(each[-1] for each in gaps),
+            score=median(map(score, stored)),
+            start=median(each[0] for each in gaps),
+            end=median(each[-1] for each in gaps),
             converging=[exchanges_to(each, CONVERGED) < np.inf for each in stored],
         )
 
@@ -130,7 +135,4 @@ def falling_line(stored: StoredRun) -> Line:
     end = float(gaps[-1])
     if len(tail) < 3 or np.ptp(tail) == 0:
         return Line(np.nan, np.nan, end)
-    t = np.arange(len(tail))
-    slope, intercept = np.polyfit(t, tail, 1)
-    residual = tail - (slope * t + intercept)
-    return Line(float(slope), float(1 - np.sum(residual**2) / np.sum((tail - tail.mean()) ** 2)), end)
+    return Line(*line_through(tail), end)

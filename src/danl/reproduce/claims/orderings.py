@@ -11,32 +11,18 @@ from collections.abc import Iterator
 from itertools import product
 from statistics import mean
 
-from danl.reproduce.claims.base import Case, Claim, Found, Groups, every
+from danl.reproduce.claims.base import Case, Claim, Found, Groups, found_values
 from danl.reproduce.claims.measures import AHEAD, CEILING, EXCHANGES, FLOOR, SCORE_RULE, Repeated, clipped_gap
-from danl.reproduce.claims.rules import (
-    by_case,
-    case_values,
-    curve_cases,
-    figures_run,
-    median_of,
-    on_most_data,
-    sentence,
-    share_rule,
-)
+from danl.reproduce.claims.rules import by_case, case_values, curve_cases, figures_run, median_of, most_data, sentence
 from danl.reproduce.runs import FIGURES, Curve, Plan
 from danl.wording import listed
 
 DRAWING = {"fig1": "", "fig2": "waits spread", "fig2-longest": "longest waits"}
 """How the masks of a figure are drawn, where there are two ways."""
-FIG2 = ("fig2", "fig2-longest")
+FIG1, FIG2 = FIGURES["fig1"], ("fig2", "fig2-longest")
 PSI, GAMMA = (1, 2), (4, 2)
 Pair = tuple[str, str, Curve, Curve]
 """A figure, a setting, and two curves of the figure: by the claim the first is faster than the second."""
-
-
-def curve(figure: str, psi: int, S: int = 4, gamma: int | None = None) -> Curve:
-    """The curve of a figure with these numbers."""
-    return next(each for each in FIGURES[figure].curves if (each.psi, each.S, each.gamma) == (psi, S, gamma))
 
 
 def compared(case: Case, runs: Groups) -> Found:
@@ -53,17 +39,17 @@ def compared(case: Case, runs: Groups) -> Found:
     return {"outcomes": outcome, "decades_ahead": ahead} | ends
 
 
-def outcomes(reading: str, cases: list[Case]) -> str:
-    counts = Counter(every(cases, "outcomes")).most_common()
+def outcome_counts(reading: str, cases: list[Case]) -> str:
+    counts = Counter(found_values(cases, "outcomes")).most_common()
     return f"{reading}: {', '.join(f'{outcome} {number}' for outcome, number in counts)}"
 
 
 def leads_away(reading: str, cases: list[Case]) -> str:
-    improves = every(cases, "slow_improves")
+    improves = found_values(cases, "slow_improves")
     return f"{reading} {improves.count(False)} of {len(improves)}"
 
 
-OUTCOMES = sentence("Comparisons (a data set at a penalty), {}.", outcomes)
+OUTCOMES = sentence("Comparisons (a data set at a penalty), {}.", outcome_counts)
 SLOW_OR_DIVERGING = sentence(
     "The paper reports slow convergence; here psi*=10, S*=1 ends above its start, so does not converge, in (data set, "
     "penalty): {}.",
@@ -72,8 +58,8 @@ SLOW_OR_DIVERGING = sentence(
 )
 
 
-def ordering(name: str, statement: str, where: str, *pairs: Pair, slow: bool = False) -> Claim:
-    """The claim that the first curve of every pair is faster than the second; `slow`: or that it leads away."""
+def ordering(name: str, statement: str, where: str, *pairs: Pair, or_leads_away: bool = False) -> Claim:
+    """The claim that the first curve of every pair is faster than the second, which may lead away."""
 
     def cases(plan: Plan) -> Iterator[Case]:
         for figure, setting, fast, slow in pairs:
@@ -86,12 +72,12 @@ def ordering(name: str, statement: str, where: str, *pairs: Pair, slow: bool = F
         statement=statement,
         where=where,
         run=figures_run(f"{listed(dict.fromkeys(pair[0] for pair in pairs))}: the figures' runs"),
-        condition=f"{SCORE_RULE} {share_rule('' if alone else 'what is fixed and how masks are drawn')}",
+        condition=SCORE_RULE,
         cases=cases,
         measure=compared,
         shows=lambda found: found["outcomes"] == "faster",
-        rule=on_most_data,
-        reason=lambda judged: OUTCOMES(judged) + (f" {SLOW_OR_DIVERGING(judged)}" if slow else ""),
+        rule=most_data("" if alone else "what is fixed and how masks are drawn"),
+        reason=lambda judged: OUTCOMES(judged) + (f" {SLOW_OR_DIVERGING(judged)}" if or_leads_away else ""),
         table=by_case(
             "faster on",
             **{
@@ -107,7 +93,8 @@ def ordering(name: str, statement: str, where: str, *pairs: Pair, slow: bool = F
 def effects(case: Case, runs: Groups) -> Found:
     """The effects of psi* and of gamma, in decades of the score, and how the best setting ends."""
     lines = {
-        (psi, gamma): Repeated.of(runs[curve("fig2", psi, gamma=gamma).label]) for psi, gamma in product(PSI, GAMMA)
+        (psi, gamma): Repeated.of(runs[FIGURES["fig2"].curve(psi, gamma=gamma).label])
+        for psi, gamma in product(PSI, GAMMA)
     }
     by_psi = [mean(lines[psi, gamma].score for gamma in GAMMA) for psi in PSI]
     by_gamma = [mean(lines[psi, gamma].score for psi in PSI) for gamma in GAMMA]
@@ -119,7 +106,7 @@ def effects(case: Case, runs: Groups) -> Found:
 
 
 def larger_effects(case: str, cases: list[Case]) -> str:
-    larger, away = every(cases, "larger"), sum(every(cases, "away"))
+    larger, away = found_values(cases, "larger"), sum(found_values(cases, "away"))
     leading = f" ({away} of them lead away)" if away else ""
     return f"{case}: psi* {larger.count('psi')}{leading}, gamma {larger.count('gamma')}"
 
@@ -135,21 +122,21 @@ ORDERINGS = (
         "larger-psi-is-faster",
         "With every region trained in every round (S*=4), psi*=3 converges faster than psi*=1.",
         "section 6.2, Fig. 1",
-        ("fig1", "", curve("fig1", 3), curve("fig1", 1)),
+        ("fig1", "", FIG1.curve(3), FIG1.curve(1)),
     ),
     ordering(
         "one-region-is-slow",
         "With psi*=10 but one region a round (S*=1) convergence is very slow; here: slower than psi*=3, S*=4.",
         "section 6.2, Fig. 1",
-        ("fig1", "", curve("fig1", 3), curve("fig1", 10, S=1)),
-        slow=True,
+        ("fig1", "", FIG1.curve(3), FIG1.curve(10, S=1)),
+        or_leads_away=True,
     ),
     ordering(
         "smaller-gamma-is-faster",
         "At fixed psi*, gamma=2 converges faster than gamma=4.",
         "section 6.2, Fig. 2",
         *(
-            (name, f"psi*={psi}, {DRAWING[name]}", curve(name, psi, gamma=2), curve(name, psi, gamma=4))
+            (name, f"psi*={psi}, {DRAWING[name]}", FIGURES[name].curve(psi, gamma=2), FIGURES[name].curve(psi, gamma=4))
             for name, psi in product(FIG2, (1, 2))
         ),
     ),
@@ -158,7 +145,12 @@ ORDERINGS = (
         "At fixed gamma, psi*=2 converges faster than psi*=1.",
         "section 6.2, Fig. 2",
         *(
-            (name, f"gamma={gamma}, {DRAWING[name]}", curve(name, 2, gamma=gamma), curve(name, 1, gamma=gamma))
+            (
+                name,
+                f"gamma={gamma}, {DRAWING[name]}",
+                FIGURES[name].curve(2, gamma=gamma),
+                FIGURES[name].curve(1, gamma=gamma),
+            )
             for name, gamma in product(FIG2, (2, 4))
         ),
     ),
@@ -172,11 +164,11 @@ PSI_DOMINATES = Claim(
     "median over seeds. The effect of psi* is the score at psi*=1 less that at psi*=2, mean over gamma=2 and 4; that "
     "of gamma the score at gamma=4 less that at gamma=2, mean over psi*=1 and 2. psi* matters more on a data set at a "
     f"penalty if its effect is above gamma's, in size, by at least {AHEAD} decades, and the best setting (psi*=2, "
-    f"gamma=2) ends below the gap it started from. {share_rule('a way of drawing masks')}",
+    "gamma=2) ends below the gap it started from.",
     cases=effect_cases,
     measure=effects,
     shows=lambda found: found["larger"] == "psi" and found["best_improves"],
-    rule=on_most_data,
+    rule=most_data("a way of drawing masks"),
     reason=sentence(
         f"The larger effect by {AHEAD} decades, in (data set, penalty): {{}}.", larger_effects, "reading", "setting"
     ),

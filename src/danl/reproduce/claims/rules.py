@@ -14,22 +14,26 @@ The others look at everything found for a reading at once, by the rule `pooled`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
-from danl.reproduce.claims.base import SHARE, Case, Decision, Judged, Table, Word, every, grouped
-from danl.reproduce.claims.measures import middle
+from danl.reproduce.claims.base import SHARE, Case, Decision, Judged, NumbersTable, Rule, Word, found_values, grouped
+from danl.reproduce.claims.measures import median
 from danl.reproduce.runs import PAPER, READINGS, Curve, Plan
 from danl.wording import listed
 
 
-def share_rule(setting: str = "") -> str:
-    """The rule `on_most_data` in words; `setting` says what else than the reading tells cases apart."""
-    return (
+def most_data(setting: str = "", only: str = "") -> Rule:
+    """The rule `on_most_data`; `setting` says what else than the reading tells cases apart."""
+    text = (
         f"A case (a reading{f' with {setting}' if setting else ''}) shows it if that is so on at least {SHARE:.0%} of "
         "the data sets at some one penalty. The claim holds if all cases show it, and for some readings if at least "
         "one does."
     )
+    if only:
+        text += f" Judged is {only}, Algorithm 1 as printed; the other readings are shown beside it."
+    return Rule(text, partial(on_most_data, only=only))
 
 
 def word_for(shown: Iterable[object]) -> Word:
@@ -46,7 +50,7 @@ def on_most_data(judged: Iterable[Case], only: str = "") -> Decision:
     penalties: dict[str, dict[str, tuple[str, ...]]] = {}  # by reading and setting: where the case shows the claim
     for each in cases:
         own = penalties.setdefault(each.reading, {})
-        own[each.setting] = own.get(each.setting, ()) + ((each.penalty,) if each.shown else ())
+        own[each.setting] = own.get(each.setting, ()) + ((each.penalty,) if each.holds else ())
     readings, shares = [], []
     for reading, own in penalties.items():
         together: dict[tuple[str, ...], list[str]] = {}
@@ -62,34 +66,32 @@ def on_most_data(judged: Iterable[Case], only: str = "") -> Decision:
         share = f"in {sum(map(bool, own.values()))} of {len(own)} settings"
         shares.append(f"{reading} {share if len(own) > 1 else 'yes' if where else 'no'}")
     summary = f"Shown at some penalty: {', '.join(shares)}."
-    if at_paper := [each.shown for each in cases if each.penalty == PAPER]:
+    if at_paper := [each.holds for each in cases if each.penalty == PAPER]:
         summary += f" At the paper's own penalty: in {sum(at_paper)} of {len(at_paper)} cases."
     return word_for(at for own in penalties.values() for at in own.values()), tuple(readings), summary
 
 
-def pooled(shows: Callable[[list[Case]], bool], *names: str) -> Callable[[Judged], Decision]:
+def pooled(text: str, shows: Callable[[list[Case]], bool], *names: str) -> Rule:
     """The rule that looks at all cases of a reading, or of other `names`, together."""
 
     def decide(judged: Judged) -> Decision:
         shown = {": ".join(key): shows(own) for key, own in grouped(judged, *(names or ("reading",))).items()}
-        labels = [label for label, shows in shown.items() if shows]
-        return word_for(shown.values()), tuple(labels), ""
+        return word_for(shown.values()), tuple(label for label, each in shown.items() if each), ""
 
-    return decide
+    return Rule(text, decide)
 
 
 def curve_cases(
     plan: Plan, settings: Mapping[str, Mapping[str, Curve]], readings: Sequence[str] = READINGS
 ) -> list[Case]:
     """A case for every reading, setting and penalty: the runs of the setting's curves, by name."""
-
-    def runs(data: str, penalty: str, reading: str, curves: Mapping[str, Curve]) -> dict[str, Any]:
-        return {name: list(plan.curve_runs(data, penalty, reading, curve)) for name, curve in curves.items()}
-
-    return [
-        Case(reading, setting, penalty, {data: runs(data, penalty, reading, curves) for data in plan.data})
-        for reading, (setting, curves), penalty in product(readings, settings.items(), plan.penalties)
-    ]
+    cases = []
+    for reading, (setting, curves), penalty in product(readings, settings.items(), plan.penalties):
+        case = Case(reading, setting, penalty)
+        for data, (name, curve) in product(plan.data, curves.items()):
+            case.runs.setdefault(data, {})[name] = list(plan.curve_runs(data, penalty, reading, curve))
+        cases.append(case)
+    return cases
 
 
 def figures_run(what: str, end: str = "") -> Callable[[Judged], str]:
@@ -115,12 +117,12 @@ def sentence(
 
 def median_of(name: str, words: Callable[[float], str]) -> Callable[[Case], str]:
     """A cell: the median of what was found under a name, in words."""
-    return lambda case: words(middle(every([case], name)))
+    return lambda case: words(median(found_values([case], name)))
 
 
-def by_case(count: str, **cells: Callable[[Case], str]) -> Callable[[Judged], Table]:
+def by_case(count: str, **cells: Callable[[Case], str]) -> Callable[[Judged], NumbersTable]:
     """A table with a row a case: how many data sets show it, in the column `count`, and more cells by column."""
-    return lambda judged: Table(
+    return lambda judged: NumbersTable(
         ("reading", "setting", "penalty", count, *cells),
         tuple(
             (each.reading, each.setting, each.penalty, each.count, *(cell(each) for cell in cells.values()))
@@ -129,9 +131,9 @@ def by_case(count: str, **cells: Callable[[Case], str]) -> Callable[[Judged], Ta
     )
 
 
-def by_penalty(cell: Callable[[Case], str]) -> Callable[[Judged], Table]:
+def by_penalty(cell: Callable[[Case], str]) -> Callable[[Judged], NumbersTable]:
     """A table with a row a case and a column a penalty: how many data sets show it, and a word more."""
-    return lambda judged: Table(
+    return lambda judged: NumbersTable(
         ("reading", "setting", *dict.fromkeys(each.penalty for each in judged)),
         tuple(
             (*key, *(f"{each.count}, {cell(each)}" for each in own))

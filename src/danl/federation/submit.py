@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from danl.errors import InputError
-from danl.federation.new import write_app
-from danl.federation.programs import Flwr
-from danl.federation.runconfig import ERROR
+from danl.federation.app_template import write_app
+from danl.federation.flwr_commands import Flwr
+from danl.federation.run_config import ERROR
 from danl.run.history import History, Row
 from danl.run.result import RESULT, Result
 
-LOOK = 0.5
+POLL_SECONDS = 0.5
 """Seconds between two looks for the result."""
-ASK = 10.0
+STATUS_SECONDS = 10.0
 """Seconds between two questions to the SuperLink whether the run still runs."""
 
 
@@ -34,21 +34,10 @@ def run_app(
     timeout: float,
     callback: Callable[[Row], object] | None = None,
 ) -> Result:
-    """Run the app with this run configuration on a SuperLink and return the result.
+    """Run the app with this run configuration on a SuperLink, in `timeout` seconds at most, and return the result.
 
-    Parameters
-    ----------
-    config
-        Keys of the app's run configuration; `out` is set here.
-    connection, home
-        The name of the SuperLink's connection in the config.toml of FLWR_HOME; home None: the user's own.
-    out
-        The folder the ServerApp writes into; it must be one that both can reach.
-    timeout
-        Seconds all of it may take.
-    callback
-        Called with every new row.
-
+    `connection` is the SuperLink's name in the config.toml of FLWR_HOME, `home` (None: the user's own). The ServerApp
+    writes into `out`, which both must be able to reach. `callback` is called with every new row.
     """
     end = time.monotonic() + timeout
     flower = Flwr(connection, home)
@@ -65,11 +54,11 @@ def run_app(
                 raise InputError(
                     f"--engine flower: the run {run_id} gave no result within {timeout:g} s; it was stopped"
                 )
-            if time.monotonic() - asked > ASK:
+            if time.monotonic() - asked > STATUS_SECONDS:
                 asked = time.monotonic()
                 _check_runs(flower, run_id, out)
             n_seen = _show_new_rows(out, n_seen, callback)
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
     except BaseException:
         flower.stop(run_id)
         raise
@@ -81,7 +70,7 @@ def _check_runs(flower: Flwr, run_id: str, out: Path) -> None:
     """Raise where the run has ended without a result."""
     status = flower.status(run_id)
     if status.startswith("finished"):
-        time.sleep(2 * LOOK)  # its last file may have come since we looked
+        time.sleep(2 * POLL_SECONDS)  # its last file may have come since we looked
         if not (out / RESULT).exists() and not (out / ERROR).exists():
             raise InputError(f"--engine flower: the run {run_id} is {status} without a result; see flwr log {run_id}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from danl._version import __version__
 from danl.errors import InputError
-from danl.federation.runconfig import DEFAULTS, commented_toml
+from danl.federation.run_config import DEFAULTS, commented_toml
 
 PYPROJECT = """\
 [project]
@@ -49,7 +49,7 @@ At each site, a SuperNode that knows the site's name, its file and its rules, in
 
     flower-supernode --superlink HOST:PORT --root-certificates ca.crt --node-config site.toml
 
-The result is written at the server: history.csv, model.npz, result.json.
+The result is written at the server: history.csv, model.npz, workers.npz, result.json.
 """
 
 

@@ -1,7 +1,8 @@
 """What of an error may leave a site: its place, never a value of a row.
 
-A reader's error knows its place (`InputError.place`): file, line and column. Of any other exception at a site only its
-type and where it was raised are sent, since its text may show a row: an identifier that is not a number, for example.
+A reader's error has a text for others, `InputError.redacted`, with file, line and column. Of any other exception at a
+site only its type and where it was raised are sent, since its text may show a row: an identifier that is not a number,
+for example.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ SEE_ROWS = (
     "danl.data.shard",
     "danl.objective.losses",
 )
-"""Modules whose errors may be about a value: of what has no place there the type alone is sent."""
+"""Modules whose errors can quote a row. If such an error has no redacted text, only its type is sent."""
 
 
-def place_of(error: BaseException) -> str:
+def redacted(error: BaseException) -> str:
     """What a site sends of an error."""
     walked = traceback.walk_tb(error.__traceback__)  # the innermost call last
     frames = [(str(frame.f_globals.get("__name__", "?")), line) for frame, line in walked] or [("?", 0)]
     if isinstance(error, InputError):
-        if error.place is not None:
-            return error.place
+        if error.redacted is not None:
+            return error.redacted
         raised_in = frames[-1][0]
         if _of_danl(raised_in) and raised_in not in SEE_ROWS:
             return str(error)  # of settings, tasks and names: danl's own words, none of them a row's

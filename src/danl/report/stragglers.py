@@ -18,10 +18,11 @@ LEAST_SAVED = 0.1
 
 
 @dataclass(frozen=True)
-class Pace:
-    """The workers, the share of exchanges they decide, and the seconds with and without them; none where it changes."""
+class Stragglers:
+    """The workers, the share of exchanges they decide, and the seconds of the run with and without them."""
 
     workers: tuple[int, ...]
+    """Empty if the slowest worker changes from exchange to exchange."""
     share: float
     total: float
     without: float
@@ -34,7 +35,7 @@ def among_slowest(seconds: Array) -> Mask:
     return known & (np.where(known, seconds, 0.0) >= AS_SLOW * np.where(np.isfinite(slowest), slowest, np.inf))
 
 
-def pace_of(run: RecordedRun) -> Pace | None:
+def stragglers_of(run: RecordedRun) -> Stragglers | None:
     """Who sets the pace; None without profiles, with one worker, and where leaving them out would save little.
 
     Workers are left out one after the other, those first that are among the slowest most often. Of the sets that decide
@@ -58,10 +59,10 @@ def pace_of(run: RecordedRun) -> Pace | None:
     if not 0 < total < np.inf:
         return None
     if not decide.any():
-        return Pace((), 0.0, total, total)
+        return Stragglers((), 0.0, total, total)
     good = decide & (total - without >= LEAST_SAVED * total)
     if not good.any():
         return None
     last = int(np.where(good, rest[:most] - without, -np.inf).argmax())
     who = tuple(sorted(int(worker) for worker in order[: last + 1]))
-    return Pace(who, float(share[last]), total, float(without[last]))
+    return Stragglers(who, float(share[last]), total, float(without[last]))

@@ -4,7 +4,7 @@ import pytest
 from tests.sites import MALFORMED, TOKEN, Malformed, chain, leaks, parquet_files, write
 
 import danl
-from danl.data.place import place_of
+from danl.data.redaction import redacted
 from danl.engines.ray.actor import WorkerActor
 from danl.errors import InputError
 from danl.protocol.messages import Failure
@@ -44,7 +44,7 @@ def test_a_run_by_reference_tells_the_place(case, tmp_path):
 
 
 def test_an_actor_tells_the_place(case, tmp_path):
-    reported = WorkerActor(3, reference_of(case, tmp_path)).facts(case.loss, None)
+    reported = WorkerActor(3, reference_of(case, tmp_path)).shard_info(case.loss, None)
     if isinstance(reported, Failure):
         assert leaks(reported.detail) == []
         assert case.says in reported.detail
@@ -92,7 +92,7 @@ def test_a_loader_tells_type_and_place(load):
     with pytest.raises(InputError, match="shards: worker 0 cannot use its rows where it runs: ") as raised:
         danl.solve(danl.RemoteProblem([reference], alpha=1.0))
     assert leaks(chain(raised.value)) == []
-    assert leaks(WorkerActor(0, reference).facts(True, None).detail) == []
+    assert leaks(WorkerActor(0, reference).shard_info(True, None).detail) == []
 
 
 def test_the_line_of_a_loader_is_told():
@@ -100,14 +100,14 @@ def test_the_line_of_a_loader_is_told():
         return int(TOKEN)
 
     line = load.__code__.co_firstlineno + 1
-    detail = WorkerActor(0, danl.ShardReference(load=load)).facts(True, None).detail
+    detail = WorkerActor(0, danl.ShardReference(load=load)).shard_info(True, None).detail
     assert detail == f"ValueError at {__name__}:{line}; its text stays at the site"
 
 
 def test_what_danl_says_of_settings_is_told_whole():
     with pytest.raises(InputError) as raised:
         danl.engines.Local(dropout=2)
-    assert place_of(raised.value) == str(raised.value) == "dropout=2: must be a number of at least 0 and below 1"
+    assert redacted(raised.value) == str(raised.value) == "dropout=2: must be a number of at least 0 and below 1"
 
 
 def test_an_error_in_an_exchange_tells_its_place(monkeypatch):

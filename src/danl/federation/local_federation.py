@@ -27,7 +27,7 @@ import tomli_w
 from danl.data.fetch import cache_dir
 from danl.errors import InputError
 from danl.federation.certificates import Certificates, make_certificates, make_node_key
-from danl.federation.programs import executable, flower_environment, last_words
+from danl.federation.flwr_commands import executable, flower_environment, last_words
 from danl.storage.atomic import write_json
 
 HOST = "127.0.0.1"
@@ -110,14 +110,10 @@ class Federation:
         """Make a node's key known to the SuperLink."""
         words = [executable("flwr"), "supernode", "register", str(public_key), CONNECTION]
         done = subprocess.run(
-            words, env=self.environment(), capture_output=True, text=True, timeout=STARTS_WITHIN, check=False
+            words, env=flower_environment(self.home), capture_output=True, text=True, timeout=STARTS_WITHIN, check=False
         )
         if done.returncode != 0:
             raise InputError(f"flwr supernode register failed: {last_words(done)}")
-
-    def environment(self) -> dict[str, str]:
-        """The environment of Flower's processes."""
-        return flower_environment(self.home)
 
     def log(self, name: str) -> str:
         """The output of a process so far."""
@@ -156,7 +152,7 @@ class Federation:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self.environment(),
+                env=flower_environment(self.home),
                 cwd=self.folder,
                 start_new_session=True,  # a group of its own: its children end with it, and Ctrl-C is ours alone
             )
