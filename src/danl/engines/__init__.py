@@ -24,8 +24,7 @@ _REGISTRY = Registry("engine", "danl.engines", ENGINES, parts=("name", "open", "
 
 def make_engine(engine: str | Engine) -> Engine:
     """Turn a name, with options if need be (``"local:dropout=0.3,seed=1"``), into an engine, or check an object."""
-    made: Engine = _REGISTRY.make(engine)
-    return made
+    return _REGISTRY.make(engine)
 
 
 __all__ = [

@@ -269,7 +269,7 @@ class Multinomial:
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), Poisson(), SquaredHinge())}
 """The losses of danl that need no options, by name."""
 MULTINOMIAL = "multinomial"
-_REGISTRY = Registry(
+_REGISTRY = Registry[Loss](
     "loss",
     "danl.losses",
     {**{name: type(loss) for name, loss in LOSSES.items()}, MULTINOMIAL: Multinomial},
@@ -280,8 +280,7 @@ _REGISTRY = Registry(
 
 def make_loss(loss: str | Loss) -> Loss:
     """Turn a name, with options if need be (``"multinomial:classes=3"``), into a loss, or check an object."""
-    made: Loss = _REGISTRY.make(loss)
-    return made
+    return _REGISTRY.make(loss)
 
 
 def target_of(loss: str | Loss) -> Literal["binary", "classes", "real"]:

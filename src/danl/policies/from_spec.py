@@ -50,14 +50,6 @@ def _is_policy(spec: object) -> bool:
     )
 
 
-def _resource_aware(deadline: float, profiles: Sequence[Profile] | None) -> ResourceAware:
-    if profiles is None:
-        next_step = "add --profiles FILE, or in Python danl.solve(..., profiles=profiles)"
-        given = f"resource-aware:deadline={deadline}"
-        raise bad_argument("policy", given, "given with a profile of every worker", next_step)
-    return ResourceAware(profiles, deadline)
-
-
 def _subset(regions_per_round: int | None = None, order: Any = "cyclic", S: int | None = None) -> Subset:
     given = [count for count in (regions_per_round, S) if count is not None]
     if len(given) != 1:
@@ -87,7 +79,7 @@ BY_NAME: dict[str, Callable[..., Policy]] = {
     "random": Random,
     "magnitude": Magnitude,
     "schedule": _schedule,
-    "resource-aware": _resource_aware,
+    "resource-aware": ResourceAware,
 }
 """The policies of danl by name: what makes each of them."""
 _REGISTRY = Registry(
@@ -100,5 +92,8 @@ _REGISTRY = Registry(
         "magnitude": "magnitude:keep=0.5",
         "schedule": "schedule:file=masks.npy",
         "resource-aware": "resource-aware:deadline=0.1",
+    },
+    needs={
+        "profiles": "a profile of every worker; add --profiles FILE, or in Python danl.solve(..., profiles=profiles)"
     },
 )
