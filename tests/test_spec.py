@@ -182,6 +182,7 @@ def test_what_fixed_options_make(registry):
         ("sprng", "part='sprng': must be one of spring, rod, late, broken, bunch, gone, hot, nothing"),
         ("rod:lenth=1", "part='rod:lenth=1': rod has no option 'lenth'; it has length"),
         ("spring", "part='spring': must be spring with stiffness; try 'spring:stiffness=...'"),
+        ("spring", "; springs:Spring of the package danl-springs is called with the options, and makes the part"),
         ("spring:temperature=3,stiffness=1", "spring has no option 'temperature'; it has stiffness, damping"),
         (
             "spring:stiffness=-1",

@@ -117,7 +117,8 @@ class Registry(Generic[T]):
         for key in takes:
             if parameters[key].default is inspect.Parameter.empty and key not in options:
                 example = self.examples.get(name, f"{name}:{key}=...")
-                raise bad_argument(self.argument, given, f"{name} with {key}", f"try {example!r}")
+                called = f"; {source} is called with the options, and makes the {self.argument}" if source else ""
+                raise bad_argument(self.argument, given, f"{name} with {key}", f"try {example!r}{called}")
         known = {key: value for key, value in context.items() if key in parameters}
         for key, value in known.items():
             if value is None and parameters[key].default is inspect.Parameter.empty:

@@ -16,6 +16,9 @@ from danl.policies.schedule import Schedule
 from danl.policies.worker_side import Custom, Magnitude, Random
 from danl.spec import Registry
 
+MASKS = {"server": "masks", "worker": "mask"}
+"""What a policy of each side chooses by."""
+
 
 def make_policy(spec: object = None, profiles: Sequence[Profile] | None = None) -> Policy:
     """Make a policy of `spec`.
@@ -34,8 +37,12 @@ def make_policy(spec: object = None, profiles: Sequence[Profile] | None = None) 
     made = Full() if spec is None else _REGISTRY.make(spec, profiles=profiles) if isinstance(spec, str) else spec
     if isinstance(made, type):
         raise bad_argument("policy", made, "a policy, not a class of policies", f"write {made.__name__}(...)")
-    if _is_policy(made):
+    lacks = _lacks(made)
+    if not lacks:
         return cast(Policy, made)
+    if any(hasattr(made, part) for part in ("side", *MASKS.values())):
+        has = "a policy has side, check, promise and masks or mask (docs/extending.md)"
+        raise InputError(f"policy={spec!r}: lacks {', '.join(lacks)}; {has}")
     if callable(made):
         return Custom(made)
     raise bad_argument(
@@ -43,11 +50,13 @@ def make_policy(spec: object = None, profiles: Sequence[Profile] | None = None) 
     )
 
 
-def _is_policy(spec: object) -> bool:
-    makes_masks = {"server": "masks", "worker": "mask"}.get(str(getattr(spec, "side", None)))
-    return makes_masks is not None and all(
-        callable(getattr(spec, method, None)) for method in ("check", "promise", makes_masks)
-    )
+def _lacks(made: object) -> list[str]:
+    """What an object would need to be a policy."""
+    side = getattr(made, "side", None)
+    if str(side) not in MASKS:
+        return [f"side, 'server' or 'worker'{f' (it is {side!r})' if side else ''}"]
+    methods = ("check", "promise", MASKS[str(side)])
+    return [method for method in methods if not callable(getattr(made, method, None))]
 
 
 def _subset(regions_per_round: int | None = None, order: Any = "cyclic", S: int | None = None) -> Subset:

@@ -13,20 +13,20 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from danl.engines import Engine
-from danl.errors import warn
-from danl.methods import Status, Turn
+from danl.errors import InputError, warn
+from danl.methods import Info, Status, Turn
 from danl.methods.acceptance import relative_decrement, size_of
 from danl.methods.ending import FLAT, Remark
 from danl.objective.centring import from_centred
 from danl.objective.problem import Problem
 from danl.objective.regions import IntArray
 from danl.protocol.costs import pruning_error, seconds_each
-from danl.protocol.messages import FOR_GOOD, Array, Exchange, Failure, GradientTask, MomentsTask
+from danl.protocol.messages import FOR_GOOD, Array, Exchange, Failure, GradientTask, MomentsTask, Task
 from danl.protocol.replies import Replies, bytes_down, bytes_up
 from danl.run.checkpoint import CheckpointWriter, Resumed
 from danl.run.history import TRAINING, History, Row
@@ -112,6 +112,7 @@ class Loop:
     def open(self) -> None:
         """Tell the engine what its workers work on."""
         setup = self.run.setup
+        self._refuse(_wrong_state("begin", self.state.method_state, setup.n_coefficients))
         own = setup.policy if setup.policy.side == "worker" else None
         self.engine.open(self.run.problem, regions=setup.regions, policy=own, seed=setup.seed)
 
@@ -157,8 +158,11 @@ class Loop:
         begun, run, before = time.perf_counter(), self.run, self.state
         turn = Turn(before.exchanges, before.masks.staleness)
         exchange = run.method.plan(before.method_state, run.setup, turn)
+        self._refuse(_wrong_plan(exchange, before.exchanges))
         exchange, replies, state = self._transport(exchange)
-        method_state, info = run.method.absorb(before.method_state, replies, run.setup)
+        moved = run.method.absorb(before.method_state, replies, run.setup)
+        self._refuse(_wrong_move(moved, len(before.w)))
+        method_state, info = moved
         elapsed, w = time.perf_counter() - begun, method_state.w
         estimate = info.decrement if info.estimated else math.inf
         if method_state.status == "quorum_lost" and not info.lost:
@@ -172,6 +176,13 @@ class Loop:
         elif row.objective < self.separated_below and self._everyone_counts(state):
             status = "diverged"  # there is no optimum: proven
         return state if status is None else replace(state, status=status), row
+
+    def _refuse(self, wrong: str) -> None:
+        """Say what is wrong with what the method returned, if anything is."""
+        if wrong:
+            returned, _, rule = wrong.partition("; ")
+            name, exchange = self.run.method.name, self.state.exchanges
+            raise InputError(f"method {name!r}: {returned} in exchange {exchange}; must be {rule} (docs/extending.md)")
 
     def _transport(self, exchange: Exchange, lasting: tuple[str, ...] = FOR_GOOD) -> tuple[Exchange, Replies, RunState]:
         """Step 2: out and in; those that are excluded are not asked, and count as gone. `lasting` failures exclude."""
@@ -325,3 +336,37 @@ def _by_worker(n_workers: int, dtype: type, *entries: tuple[IntArray, Any]) -> n
     for workers, own in entries:
         values[workers] = own
     return values
+
+
+def _wrong_plan(exchange: object, number: int) -> str:
+    """What is wrong with a plan, and what it must be; empty where nothing is."""
+    if not isinstance(exchange, Exchange) or not isinstance(exchange.task, Task):
+        returned = getattr(exchange, "task", exchange)
+        return f"plan returned {_kind(returned)}; an Exchange of a task, such as setup.ask_everyone(kind, task)"
+    if exchange.task.exchange != number:
+        return f"plan made a task of exchange {exchange.task.exchange}; one of turn.exchange, {number}"
+    if exchange.masks is None and not len(exchange.workers):
+        return "plan asked nobody; an Exchange with workers, or the status says that the run is over"
+    return ""
+
+
+def _wrong_move(moved: object, d: int) -> str:
+    """The same of what the replies were made to."""
+    match moved:
+        case (state, Info()):
+            return _wrong_state("absorb", state, d)
+    return f"absorb returned {_kind(moved)}; (state, Info)"
+
+
+def _wrong_state(function: str, state: Any, d: int) -> str:
+    w, status = getattr(state, "w", None), getattr(state, "status", "missing")
+    if not isinstance(w, np.ndarray) or w.shape != (d,):
+        given = f"of shape {w.shape}" if isinstance(w, np.ndarray) else _kind(w)
+        return f"{function} made a state whose w is {given}; an array of shape ({d},)"
+    if status is not None and status not in get_args(Status):
+        return f"{function} made a state whose status is {status!r}; None or one of {', '.join(get_args(Status))}"
+    return ""
+
+
+def _kind(returned: object) -> str:
+    return "None" if returned is None else f"a {type(returned).__name__}"
