@@ -40,8 +40,8 @@ class Plain:
         return self._made("absorb", (State(state.w - step), Info()), 0)
 
 
-def with_task(exchange, **changes):
-    return replace(exchange, task=replace(exchange.task, **changes))
+def with_task(asked, **changes):
+    return replace(asked, task=replace(asked.task, **changes))
 
 
 SLIPS = [
