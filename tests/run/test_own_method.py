@@ -45,10 +45,10 @@ def with_task(asked, **changes):
 
 
 SLIPS = [
-    ("begin", lambda right: None, "begin made a state whose w is None in exchange 0; must be an array of shape (7,)"),
+    ("begin", lambda right: None, "begin made a state whose w is a NoneType of shape () in exchange 0; must"),
     ("plan", lambda right: None, "plan returned None in exchange 1; must be an Exchange of a task, such as setup.ask"),
-    ("plan", lambda right: right.task, "plan returned a GradientTask in exchange 1; must be an Exchange"),
-    ("plan", lambda right: replace(right, task=None), "plan returned None in exchange 1; must be an Exchange"),
+    ("plan", lambda right: right.task, "plan returned GradientTask(exchange=1, w=array(["),
+    ("plan", lambda right: replace(right, task=None), "plan returned Exchange(kind='gradient', task=None, "),
     (
         "plan",
         lambda right: with_task(right, exchange=8),
@@ -60,14 +60,14 @@ SLIPS = [
         "plan asked nobody in exchange 1; must be an Exchange with workers, or the status says that the run is over",
     ),
     ("absorb", lambda right: None, "absorb returned None in exchange 0; must be (state, Info)"),
-    ("absorb", lambda right: right[0].w, "absorb returned a ndarray in exchange 0; must be (state, Info)"),
-    ("absorb", lambda right: (right[0], 3.0), "absorb returned a tuple in exchange 0; must be (state, Info)"),
+    ("absorb", lambda right: right[0].w, "absorb returned array(["),
+    ("absorb", lambda right: (right[0], 3.0), "absorb returned (State(w=array(["),
     (
         "absorb",
         lambda right: (State(right[0].w[:3]), Info()),
-        "absorb made a state whose w is of shape (3,) in exchange 0; must be an array of shape (7,)",
+        "absorb made a state whose w is a ndarray of shape (3,) in exchange 0; must be an array (7,)",
     ),
-    ("absorb", lambda right: (State([0.0] * 7), Info()), "absorb made a state whose w is a list in exchange 0; must"),
+    ("absorb", lambda right: (State([0.0] * 7), Info()), "absorb made a state whose w is a list of shape (7,)"),
     (
         "absorb",
         lambda right: (State(right[0].w, "done"), Info()),
@@ -82,6 +82,7 @@ def test_a_slip_is_named(function, wrong, message):
         danl.solve(random_problem(), method=Plain(function, wrong))
     assert str(caught.value).startswith(f"method 'plain': {message}")
     assert str(caught.value).endswith(" (docs/extending.md)")
+    assert "\n" not in str(caught.value)
 
 
 def test_without_a_slip_it_runs():

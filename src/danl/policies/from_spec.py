@@ -16,9 +16,6 @@ from danl.policies.schedule import Schedule
 from danl.policies.worker_side import Custom, Magnitude, Random
 from danl.spec import Registry
 
-MASKS = {"server": "masks", "worker": "mask"}
-"""What a policy of each side chooses by."""
-
 
 def make_policy(spec: object = None, profiles: Sequence[Profile] | None = None) -> Policy:
     """Make a policy of `spec`.
@@ -37,14 +34,13 @@ def make_policy(spec: object = None, profiles: Sequence[Profile] | None = None) 
     made = Full() if spec is None else _REGISTRY.make(spec, profiles=profiles) if isinstance(spec, str) else spec
     if isinstance(made, type):
         raise bad_argument("policy", made, "a policy, not a class of policies", f"write {made.__name__}(...)")
-    lacks = _lacks(made)
-    if not lacks:
+    if not (lacks := _lacks(made)):
         return cast(Policy, made)
-    if any(hasattr(made, part) for part in ("side", *MASKS.values())):
+    if callable(made) and not hasattr(made, "side"):
+        return Custom(made)
+    if any(hasattr(made, part) for part in ("side", "masks", "mask")):
         has = "a policy has side, check, promise and masks or mask (docs/extending.md)"
         raise InputError(f"policy={spec!r}: lacks {', '.join(lacks)}; {has}")
-    if callable(made):
-        return Custom(made)
     raise bad_argument(
         "policy", spec, "a policy, a function (w, worker, round, rng) -> mask, or text such as 'coverage:psi=3'"
     )
@@ -53,10 +49,10 @@ def make_policy(spec: object = None, profiles: Sequence[Profile] | None = None) 
 def _lacks(made: object) -> list[str]:
     """What an object would need to be a policy."""
     side = getattr(made, "side", None)
-    if str(side) not in MASKS:
+    masks = {"server": "masks", "worker": "mask"}.get(str(side))
+    if masks is None:
         return [f"side, 'server' or 'worker'{f' (it is {side!r})' if side else ''}"]
-    methods = ("check", "promise", MASKS[str(side)])
-    return [method for method in methods if not callable(getattr(made, method, None))]
+    return [method for method in ("check", "promise", masks) if not callable(getattr(made, method, None))]
 
 
 def _subset(regions_per_round: int | None = None, order: Any = "cyclic", S: int | None = None) -> Subset:

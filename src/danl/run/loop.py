@@ -33,7 +33,7 @@ from danl.run.history import TRAINING, History, Row
 from danl.run.prepared import PreparedRun, after_moments, centred, settings_of
 from danl.run.result import Result
 from danl.run.separation import separation_bound
-from danl.run.state import RunState, exclusion_note, first_state, quorum_note, resumed_state, start_of
+from danl.run.state import RunState, exclusion_notes, first_state, quorum_note, resumed_state, start_of
 from danl.run.trace import ANSWERED, SILENT
 from danl.server.aggregation import mean_gradient, mean_loss
 
@@ -160,9 +160,11 @@ class Loop:
         exchange = run.method.plan(before.method_state, run.setup, turn)
         self._refuse(_wrong_plan(exchange, before.exchanges))
         exchange, replies, state = self._transport(exchange)
-        moved = run.method.absorb(before.method_state, replies, run.setup)
-        self._refuse(_wrong_move(moved, len(before.w)))
+        moved: Any = run.method.absorb(before.method_state, replies, run.setup)
+        pair = isinstance(moved, tuple) and len(moved) == 2 and isinstance(moved[1], Info)
+        self._refuse("" if pair else f"absorb returned {moved!r:.60}; (state, Info)")
         method_state, info = moved
+        self._refuse(_wrong_state("absorb", method_state, len(before.w)))
         elapsed, w = time.perf_counter() - begun, method_state.w
         estimate = info.decrement if info.estimated else math.inf
         if method_state.status == "quorum_lost" and not info.lost:
@@ -193,12 +195,11 @@ class Loop:
         if replies.failures or replies.dropped:
             self.failures.extend(replies.failures.values())
             new = {who: failure for who, failure in replies.failures.items() if failure.kind in lasting}
-            notes = tuple(exclusion_note(failure, state.exchanges) for failure in new.values())
             state = replace(
                 state,
                 dropped=state.dropped + replies.dropped,
                 excluded={**state.excluded, **new},
-                notes=state.notes + notes,
+                notes=state.notes + exclusion_notes(new.values(), state.exchanges),
             )
         gone = {who: failure for who, failure in state.excluded.items() if who in asked}
         return exchange, replace(replies, failures={**replies.failures, **gone}) if gone else replies, state
@@ -341,8 +342,7 @@ def _by_worker(n_workers: int, dtype: type, *entries: tuple[IntArray, Any]) -> n
 def _wrong_plan(exchange: object, number: int) -> str:
     """What is wrong with a plan, and what it must be; empty where nothing is."""
     if not isinstance(exchange, Exchange) or not isinstance(exchange.task, Task):
-        returned = getattr(exchange, "task", exchange)
-        return f"plan returned {_kind(returned)}; an Exchange of a task, such as setup.ask_everyone(kind, task)"
+        return f"plan returned {exchange!r:.60}; an Exchange of a task, such as setup.ask_everyone(kind, task)"
     if exchange.task.exchange != number:
         return f"plan made a task of exchange {exchange.task.exchange}; one of turn.exchange, {number}"
     if exchange.masks is None and not len(exchange.workers):
@@ -350,23 +350,12 @@ def _wrong_plan(exchange: object, number: int) -> str:
     return ""
 
 
-def _wrong_move(moved: object, d: int) -> str:
-    """The same of what the replies were made to."""
-    match moved:
-        case (state, Info()):
-            return _wrong_state("absorb", state, d)
-    return f"absorb returned {_kind(moved)}; (state, Info)"
-
-
 def _wrong_state(function: str, state: Any, d: int) -> str:
-    w, status = getattr(state, "w", None), getattr(state, "status", "missing")
+    """The same of a state."""
+    w: Any = getattr(state, "w", None)
+    status = getattr(state, "status", "missing")
     if not isinstance(w, np.ndarray) or w.shape != (d,):
-        given = f"of shape {w.shape}" if isinstance(w, np.ndarray) else _kind(w)
-        return f"{function} made a state whose w is {given}; an array of shape ({d},)"
+        return f"{function} made a state whose w is a {type(w).__name__} of shape {np.shape(w)}; an array ({d},)"
     if status is not None and status not in get_args(Status):
         return f"{function} made a state whose status is {status!r}; None or one of {', '.join(get_args(Status))}"
     return ""
-
-
-def _kind(returned: object) -> str:
-    return "None" if returned is None else f"a {type(returned).__name__}"
