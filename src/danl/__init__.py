@@ -53,9 +53,5 @@ class _Alias:
 
 sys.meta_path.insert(0, _Alias)  # before the search of folders, which would make a second module of a file
 
-__getattr__, _, _names = lazy_loader.attach_stub(__name__, __file__)
-__all__ = sorted({*_names} - {"solver"})  # an old name for what is here by name
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__.remove("solver")  # an old name for what is here by name

@@ -316,34 +316,32 @@ def try_loss(loss: Loss, targets: Array) -> None:
     if n_outputs > 1:
         z = np.outer(z, np.linspace(0.5, 1.0, n_outputs))
 
-    def tried(function: str, z: Array, shape: tuple[int, ...]) -> Array:
+    def refuse(fault: bool, function: str, what: str) -> None:
+        if fault:
+            raise InputError(f"loss {loss.name!r}: {function}(y, z) {what} (docs/extending.md)")
+
+    def tried(function: str, z: Array, shape: tuple[int, ...] = y.shape) -> Array:
         given = y.copy(), z.copy()
         made = np.asarray(getattr(loss, function)(*given))
-        if made.shape != shape:
-            raise wrong(function, f"has shape {made.shape} for {len(y)} rows; must be {shape}")
-        if not np.isfinite(made).all():
-            raise wrong(function, f"is {made[~np.isfinite(made)][0]} for a margin from -1 to 1; must be finite there")
-        if not (np.array_equal(given[0], y) and np.array_equal(given[1], z)):
-            raise wrong(function, "changes y or z; must leave them as they are")
+        refuse(made.shape != shape, function, f"has shape {made.shape} for {len(y)} rows; must be {shape}")
+        refuse(not np.isfinite(made).all(), function, "is not finite for a margin from -1 to 1; must be finite there")
+        changed = not (np.array_equal(given[0], y) and np.array_equal(given[1], z))
+        refuse(changed, function, "changes y or z; must leave them as they are")
         return made
 
-    def wrong(function: str, what: str) -> InputError:
-        return InputError(f"loss {loss.name!r}: {function}(y, z) {what} (docs/extending.md)")
-
     with np.errstate(all="ignore"):
-        values, slopes = tried("value", z, y.shape), tried("first", z, z.shape)
+        values, slopes = tried("value", z), tried("first", z, z.shape)
         if n_outputs > 1:
             return
-        if (tried("second", z, z.shape) < 0).any():
-            raise wrong("second", "is negative; must be >= 0: the loss has to be convex in z")
+        concave = bool((tried("second", z) < 0).any())
+        refuse(concave, "second", "is negative; must be >= 0: the loss has to be convex in z")
         h = 1e-3  # between two points a convex function rises as fast as the slopes at both ends allow
-        rise = (tried("value", z + h, z.shape) - tried("value", z - h, z.shape)) / (2 * h)
-        low, high = tried("first", z - h, z.shape), tried("first", z + h, z.shape)
-        off = np.maximum(low - rise, rise - high) - 1e-4 * np.abs(rise) - 1e-12 * np.abs(values)
+        rise = (tried("value", z + h) - tried("value", z - h)) / (2 * h)
+        off = np.maximum(tried("first", z - h) - rise, rise - tried("first", z + h))
+        off -= 1e-4 * np.abs(rise) + 1e-12 * np.abs(values)
         row = int(np.argmax(off))
-        if off[row] > 1e-12:
-            found = f"{slopes[row]:.4g} at z = {z[row]:g}, where the slope of value is {rise[row]:.4g}"
-            raise wrong("first", f"is {found}; must be the derivative of value in z")
+        found = f"is {slopes[row]:.4g} at z = {z[row]:g}, where the slope of value is {rise[row]:.4g}"
+        refuse(off[row] > 1e-12, "first", f"{found}; must be the derivative of value in z")
 
 
 def value_and_first(loss: Loss, y: Array, z: Array) -> tuple[Array, Array]:

@@ -89,8 +89,7 @@ def decode(data: bytes, *, most_bytes: int) -> Message:
 def most_bytes(d: int, n_regions: int) -> int:
     """The longest task or reply of a run with d coefficients: a Hessian, a gradient, a mask and the frame.
 
-    Of few coefficients the moments are longer, two numbers a column and one a class, 3 d at most: the bound is for all.
-    The text of a `Failure` comes on top.
+    Where d is small the moments are longer, two numbers a column and one a class: 3 d. A failure's text comes on top.
     """
     return 8 * max(d * (d + 1) // 2 + d, 3 * d) + n_regions + FRAME
 

@@ -84,11 +84,9 @@ class Worker:
     def chosen_mask(self, task: msg.GradientTask) -> Mask:
         """The regions that this worker's own policy keeps, checked."""
         assert self.policy is not None, "the task asks for a mask and this worker has no policy"
-        rng = stream(self.seed, WORKER_MASK, self.index, task.round)
+        rng, n_regions = stream(self.seed, WORKER_MASK, self.index, task.round), self.regions.n_regions
         mask = self.policy.mask(task.w, self.index, task.round, rng, self.regions)
-        return validated_mask(
-            mask, policy=self.policy, worker=self.index, number=task.round, n_regions=self.regions.n_regions
-        )
+        return validated_mask(mask, policy=self.policy, worker=self.index, number=task.round, n_regions=n_regions)
 
     def _local_steps(self, task: msg.LocalStepsTask) -> msg.ModelReply:
         rng = stream(self.seed, LOCAL_STEPS, self.index, task.exchange)
