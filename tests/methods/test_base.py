@@ -3,6 +3,7 @@
 import ast
 import inspect
 from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 
@@ -14,7 +15,7 @@ def test_every_field_has_a_docstring(part):
     body = ast.parse(inspect.getsource(part)).body[0].body
     told = {
         name.target.id
-        for name, text in zip(body, body[1:], strict=False)
+        for name, text in pairwise(body)
         if isinstance(name, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
     }
     assert told == {field.name for field in fields(part)}
