@@ -118,8 +118,22 @@ class Spring:
 
 def nothing():
     return 3
+
+class Bunch:
+    name = "bunch"
+
+    def __init__(self, stiffness=1.0, *rods, **options):
+        self.stiffness, self.options = stiffness, options
+
+class Hot:
+    name = "hot"
+
+    def __init__(self, temperature, **options):
+        self.temperature = temperature
 """
 ENTRIES = {
+    "bunch": "springs:Bunch",
+    "hot": "springs:Hot",
     "spring": "springs:Spring",
     "nothing": "springs:nothing",
     "gone": "springs:Gone",
@@ -152,7 +166,7 @@ def test_a_built_in_name_and_its_options(registry):
 def test_a_name_of_an_installed_package(registry):
     made = registry.make("spring:stiffness=3", temperature=20.0, pressure=1.0)
     assert (made.stiffness, made.damping, made.temperature) == (3, 0.5, 20.0)
-    assert registry.names() == ["rod", "late", "broken", "gone", "nothing", "spring"]
+    assert registry.names() == ["rod", "late", "broken", "bunch", "gone", "hot", "nothing", "spring"]
 
 
 def test_what_fixed_options_make(registry):
@@ -165,9 +179,10 @@ def test_what_fixed_options_make(registry):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sprng", "part='sprng': must be one of spring, rod, late, broken, gone, nothing"),
+        ("sprng", "part='sprng': must be one of spring, rod, late, broken, bunch, gone, hot, nothing"),
         ("rod:lenth=1", "part='rod:lenth=1': rod has no option 'lenth'; it has length"),
         ("spring", "part='spring': must be spring with stiffness; try 'spring:stiffness=...'"),
+        ("spring", "; springs:Spring of the package danl-springs is called with the options, and makes the part"),
         ("spring:temperature=3,stiffness=1", "spring has no option 'temperature'; it has stiffness, damping"),
         (
             "spring:stiffness=-1",
@@ -181,14 +196,36 @@ def test_what_fixed_options_make(registry):
         ),
         ("gone", "part='gone': springs:Gone of the package danl-springs cannot be used (AttributeError: "),
         ("nothing", "springs:nothing of the package danl-springs makes a int; it must be an object with name"),
-        (4, "part=4: must be a name (rod, late, broken, gone, nothing, spring) or an object with name"),
-        (Rod, "must be a name (rod, late, broken, gone, nothing, spring) or an object with name"),
+        (4, "part=4: must be a name (rod, late, broken, bunch, gone, hot, nothing, spring) or an object with name;"),
+        (4, "or an object with name; it lacks name (docs/extending.md)"),
+        (Rod, "or an object with name; this is a class (docs/extending.md)"),
     ],
 )
 def test_what_is_said_of_a_wrong_name(registry, text, message):
     with pytest.raises(InputError) as caught:
         registry.make(text, temperature=20.0)
     assert message in str(caught.value)
+
+
+def test_an_object_that_is_one_is_taken_without_a_look_at_what_is_installed(registry, monkeypatch):
+    monkeypatch.setattr(Registry, "_entry_points", None)
+    rod = Rod()
+    assert registry.make(rod) is rod
+
+
+def test_a_factory_that_takes_any_option(registry):
+    assert vars(registry.make("bunch")) == {"stiffness": 1.0, "options": {}}
+    made = registry.make("bunch:beta=2,stiffness=3,rods=4", temperature=20.0)
+    assert (made.stiffness, made.options) == (3, {"beta": 2, "rods": 4})
+    with pytest.raises(InputError, match="bunch has no option 'temperature'; it has stiffness"):
+        registry.make("bunch:temperature=2", temperature=20.0)
+
+
+def test_what_a_name_cannot_do_without(registry):
+    assert registry.make("hot", temperature=20.0).temperature == 20.0
+    assert registry.make("spring:stiffness=1", temperature=None).temperature is None  # it has a default
+    with pytest.raises(InputError, match=r"^part='hot': must be given with temperature$"):
+        registry.make("hot", temperature=None)
 
 
 def test_two_packages_with_one_name(registry, tmp_path):

@@ -31,6 +31,15 @@ def test_a_quadratic_with_full_masks_meets_every_condition_and_the_bound():
     np.testing.assert_allclose(cert.bound, cert.squared_distances[0] * 0.5 ** np.arange(len(cert.bound)))
 
 
+@pytest.mark.parametrize("method", ["danl-paper", "danl-masked", "newton-zero", "danl", "newton", "gd"])
+def test_the_theorem_is_about_algorithm_1(method):
+    cert, _, _ = certificate(random_problem("squared", alpha=0.3), method=method, max_rounds=10)
+    assert cert.conditions_met
+    assert cert.applies == cert.to_dict()["applies"] == (method in ("danl-paper", "danl-masked", "newton-zero"))
+    other = f"all four conditions hold, but {method} is not Algorithm 1; Theorem 1 says nothing about this run."
+    assert cert.verdict.startswith("Theorem 1 applies: all four conditions hold. Measured" if cert.applies else other)
+
+
 def test_conditions_that_fail_are_named():
     cert, result, _ = certificate(random_problem(), method="danl-paper", policy="coverage:psi=2", max_rounds=10)
     failed = [condition.name for condition in cert.conditions if not condition.holds]

@@ -13,6 +13,11 @@ the regions of the model it can afford.
 Names are imported when they are first used, so that `import danl` stays quick; `__init__.pyi` lists them.
 """
 
+import importlib
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
 import lazy_loader
 
 _ALIASES = {
@@ -22,19 +27,31 @@ _ALIASES = {
     "objectives": "danl.objective.losses",
     "solver": "danl.run.solver",
 }
-"""Modules by a name of their own; lazy_loader knows none but a module's place."""
-
-_attribute_of, _, _names = lazy_loader.attach_stub(__name__, __file__)
-__all__ = sorted({*_names, *_ALIASES} - {"solver"})  # an old name for what is here by name
+"""Modules with a public name that is not their place in the tree; type checkers read the `.pyi` file of that name."""
 
 
-def __getattr__(name: str) -> object:
-    if name in _ALIASES:
-        import importlib
+class _Alias:
+    """Imports ``danl.objectives`` as the very module ``danl.objective.losses``, and what is in a folder likewise."""
 
-        return importlib.import_module(_ALIASES[name])
-    return _attribute_of(name)
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        package, _, rest = name.partition(".")
+        alias, dot, inner = rest.partition(".")
+        if package != __name__ or alias not in _ALIASES:
+            return None
+        return ModuleSpec(name, _Alias(_ALIASES[alias] + dot + inner))  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """An empty module, for a moment."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = importlib.import_module(self._place)
 
 
-def __dir__() -> list[str]:
-    return __all__
+sys.meta_path.insert(0, _Alias)  # before the search of folders, which would make a second module of a file
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__.remove("solver")  # an old name for what is here by name

@@ -13,15 +13,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from danl.errors import InputError, bad_argument
 
 SpecValue = int | float | bool | str
+T = TypeVar("T")
 
 _FORM = "written as 'name' or 'name:key=value,key=value'"
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 _KEY = re.compile(r"[A-Za-z][\w-]*")
+_VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -68,7 +70,7 @@ def _parameters(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 @dataclass(frozen=True)
-class Registry:
+class Registry(Generic[T]):
     """Makes objects of one kind from text: a name, and options as keyword arguments of whatever the name stands for.
 
     A name that is not built in is looked for among the entry points of the group ``danl.<kind>`` of all installed
@@ -79,57 +81,72 @@ class Registry:
     """What the argument is called that takes such text; errors name it."""
     group: str
     """The group of the entry points, for example ``danl.methods``."""
-    builtin: Mapping[str, Callable[..., Any] | str]
+    builtin: Mapping[str, Callable[..., T] | str]
     """What makes the object of each name: a class, a function, or ``module:attribute``, imported when it is needed."""
     parts: tuple[str, ...] = ()
     """Attributes by which an object of this kind is known; none where the caller looks itself."""
     examples: Mapping[str, str] = field(default_factory=dict)
     """Text that works, for names that need an option."""
+    needs: Mapping[str, str] = field(default_factory=dict)
+    """What is said where something of the caller's `context` is not there, and a name cannot do without it."""
 
     def names(self) -> list[str]:
         """The names there are: the built-in ones, then those of plug-ins."""
         return list(dict.fromkeys([*self.builtin, *sorted(self._entry_points().names)]))
 
-    def make(self, given: Any, **context: Any) -> Any:
+    def make(self, given: str | T, **context: Any) -> T:
         """Make the object that the text names; an object that is one already is returned as it is.
 
         `context` is what the caller knows: it is passed to whatever has a parameter of that name, and is no option.
         """
         if not isinstance(given, str):
-            return self._checked(given, f"{self.argument}={given!r}: must be a name ({', '.join(self.names())}) or")
+            if lacks := self._lacks(given):
+                names = ", ".join(self.names())
+                raise InputError(f"{self.argument}={given!r}: must be a name ({names}) or {lacks}")
+            return given
         name, options = parse_spec(given, argument=self.argument)
         factory, source = self._factory(name)
         fixed = factory.keywords if isinstance(factory, partial) else {}
         parameters = {key: each for key, each in _parameters(factory).items() if key not in fixed}
-        takes = [key for key in parameters if key not in context]
+        kinds = {each.kind for each in parameters.values()}
+        takes = [key for key, each in parameters.items() if key not in context and each.kind not in _VARIADIC]
         for option in options:
-            if option not in takes:
+            if option not in takes and (option in context or inspect.Parameter.VAR_KEYWORD not in kinds):
                 has = ", ".join(closest_first(option, takes)) or "none"
                 raise InputError(f"{self.argument}={given!r}: {name} has no option {option!r}; it has {has}")
         for key in takes:
             if parameters[key].default is inspect.Parameter.empty and key not in options:
                 example = self.examples.get(name, f"{name}:{key}=...")
-                raise bad_argument(self.argument, given, f"{name} with {key}", f"try {example!r}")
+                called = f"; {source} is called with the options, and makes the {self.argument}" if source else ""
+                raise bad_argument(self.argument, given, f"{name} with {key}", f"try {example!r}{called}")
         known = {key: value for key, value in context.items() if key in parameters}
+        for key, value in known.items():
+            if value is None and parameters[key].default is inspect.Parameter.empty:
+                raise bad_argument(self.argument, given, f"given with {self.needs.get(key, key)}")
         try:
             made = factory(**options, **known)
         except Exception as error:
             if not source or isinstance(error, InputError):
                 raise
             raise InputError(f"{self.argument}={given!r}: {source} fails ({type(error).__name__}: {error})") from error
-        return self._checked(made, f"{self.argument}={given!r}: {source} makes a {type(made).__name__}; it must be")
-
-    def _checked(self, made: Any, complaint: str) -> Any:
-        if self.parts and (isinstance(made, type) or not all(hasattr(made, part) for part in self.parts)):
-            raise InputError(f"{complaint} an object with {', '.join(self.parts)} (docs/extending.md)")
+        if lacks := self._lacks(made):
+            raise InputError(f"{self.argument}={given!r}: {source} makes a {type(made).__name__}; it must be {lacks}")
         return made
+
+    def _lacks(self, made: object) -> str:
+        """What an object would have to be that is none of this kind; empty for one that is."""
+        missing = [part for part in self.parts if not hasattr(made, part)]
+        if not self.parts or not (missing or isinstance(made, type)):
+            return ""
+        lacks = "this is a class" if isinstance(made, type) else f"it lacks {', '.join(missing)}"
+        return f"an object with {', '.join(self.parts)}; {lacks} (docs/extending.md)"
 
     def _entry_points(self, **named: Any) -> Any:
         from importlib import metadata  # here: it takes as long as all the rest of `import danl`
 
         return metadata.entry_points(group=self.group, **named)
 
-    def _factory(self, name: str) -> tuple[Callable[..., Any], str]:
+    def _factory(self, name: str) -> tuple[Callable[..., T], str]:
         """What makes the object of this name, and which package it is from: empty for what is built in."""
         if name in self.builtin:
             factory = self.builtin[name]

@@ -38,6 +38,9 @@ from danl.protocol.messages import Array
 from danl.run.result import Reference, Result
 from danl.run.solver import reference_optimum
 
+ALGORITHM_1 = ("danl-paper", "danl-masked", "newton-zero")
+"""Methods that are Algorithm 1, by the names of their runs: as printed, with gradients at w, with full masks."""
+
 
 @dataclass(frozen=True)
 class Constants:
@@ -129,11 +132,18 @@ class Certificate:
     conditions: tuple[Condition, ...]
     squared_distances: tuple[float, ...]
     """|w_t - w*|^2 for t = 0, 1, 2, ..."""
+    method: str = "danl-paper"
+    """What the run was made with: the theorem is about Algorithm 1."""
 
     @property
     def conditions_met(self) -> bool:
-        """Whether the theorem applies."""
+        """Whether the four conditions hold."""
         return all(condition.holds for condition in self.conditions)
+
+    @property
+    def applies(self) -> bool:
+        """Whether the theorem applies: the conditions hold, and the method is Algorithm 1."""
+        return self.conditions_met and self.method in ALGORITHM_1
 
     @property
     def bound(self) -> tuple[float, ...]:
@@ -154,11 +164,11 @@ class Certificate:
         """One sentence on the theorem, one on the measurement."""
         failed = [condition.name for condition in self.conditions if not condition.holds]
         last = len(self.squared_distances) - 1
-        theorem = (
-            "Theorem 1 applies: all four conditions hold"
-            if not failed
-            else f"conditions not met: {', '.join(failed)}; Theorem 1 says nothing about this run"
-        )
+        theorem = "Theorem 1 applies: all four conditions hold"
+        if not self.applies:
+            other = f"all four conditions hold, but {self.method} is not Algorithm 1"
+            reason = f"conditions not met: {', '.join(failed)}" if failed else other
+            theorem = f"{reason}; Theorem 1 says nothing about this run"
         if self.first_violation is None:
             return f"{theorem}. Measured: |w_t - w*|^2 stayed below 2^-t |w0 - w*|^2 for all t up to {last}."
         where = f"first at t = {self.first_violation} (of {last})"
@@ -171,6 +181,7 @@ class Certificate:
             "constants": {name: _plain(value) for name, value in (asdict(self.constants) | derived).items()},
             "conditions": [asdict(condition) for condition in self.conditions],
             "conditions_met": self.conditions_met,
+            "applies": self.applies,
             "first_violation": self.first_violation,
             "squared_distances": [_plain(value) for value in self.squared_distances],
             "bound": [_plain(value) for value in self.bound],
@@ -201,7 +212,7 @@ def certify(problem: Problem, result: Result, *, reference: Reference | None = N
     reference = reference or reference_optimum(problem)
     constants = _constants(problem, result, reference)
     distances = [constants.initial_distance, *(row.distance for row in rounds)]
-    return Certificate(constants, _conditions(constants), tuple(distance**2 for distance in distances))
+    return Certificate(constants, _conditions(constants), tuple(distance**2 for distance in distances), result.method)
 
 
 def _constants(problem: Problem, result: Result, reference: Reference) -> Constants:

@@ -97,9 +97,9 @@ def listed(items: Iterable[object], most: int | None = 8) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
-def named(noun: str, items: Collection[object]) -> str:
+def named(noun: str, items: Collection[object], most: int = 8) -> str:
     """("worker", [2]) -> worker 2; ("worker", [2, 5]) -> workers 2 and 5."""
-    return f"{noun if len(items) == 1 else f'{noun}s'} {listed(items)}"
+    return f"{noun if len(items) == 1 else f'{noun}s'} {listed(items, most)}"
 
 
 def rounded(value: Any, digits: int = 4) -> Any:

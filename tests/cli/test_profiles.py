@@ -5,6 +5,8 @@ import json
 import pytest
 
 import danl
+from danl.errors import InputError
+from danl.policies.from_spec import BY_NAME
 from tests.cli.shell import contents, run
 
 FLEET = "workers,rows_per_second,uplink,downlink\n3,1000,2e4,1e5\n7,20000,1e6,1e6\n"
@@ -96,3 +98,35 @@ def test_what_is_refused_writes_nothing(capsys, tmp_path, words, message):
     assert (ended.status, ended.out) == (2, "")
     assert message in ended.err
     assert sorted(contents(tmp_path)) == ["fleet.csv"]
+
+
+class Counting:
+    """A policy whose promise relies on what its check refuses."""
+
+    side = "server"
+
+    def __init__(self, profiles):
+        self.profiles = profiles
+
+    def check(self, setting):
+        raise InputError("profiles: these machines are not for counting on")
+
+    def promise(self, setting):
+        raise AssertionError("promise without a check")
+
+    def masks(self, round):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--profiles", "fleet.csv"), "profiles: these machines are not for counting on"),
+        ((), "policy='counting': must be given with a profile of every worker; add --profiles FILE, or in Python"),
+    ],
+)
+def test_a_policy_of_a_package_is_checked_before_it_promises(capsys, monkeypatch, words, message):
+    monkeypatch.setitem(BY_NAME, "counting", Counting)
+    ended = run(capsys, "fit", "a1a", "--policy", "counting", *words)
+    assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert message in ended.err

@@ -167,5 +167,5 @@ def test_dead_for_good_needs_no_patience(world, problem):
     result = danl.solve(problem, engine=world.engine(replacements=0), max_rounds=500)
     assert (result.status, len(result.history)) == ("quorum_lost", 1)
     assert [(failure.worker, failure.kind) for failure in result.failures] == [(1, "gone"), (2, "gone")]
-    assert any(f"worker 1 died for good in exchange 0: {DIED}" in note for note in result.notes)
+    assert any(f"workers 1 and 2 died for good in exchange 0: {DIED}" in note for note in result.notes)
     assert any("quorum lost in exchange 0, without workers 1 and 2 (gone: " in note for note in result.notes)

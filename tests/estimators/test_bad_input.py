@@ -110,8 +110,8 @@ def test_wrong_losses(loss):
         DANLRegressor(loss).fit(X, Y)
     assert str(error.value).startswith(f"loss={str(loss)!r}: must be one of ")
     assert str(error.value).removeprefix(f"loss={str(loss)!r}: must be one of ") in (
-        "squared, poisson",
-        "poisson, squared",
+        "squared, poisson; a loss of your own is for danl.Problem and danl.solve",
+        "poisson, squared; a loss of your own is for danl.Problem and danl.solve",
     )
 
 

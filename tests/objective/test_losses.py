@@ -1,10 +1,14 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from danl.data import partition
 from danl.errors import InputError
-from danl.objective.losses import LOSSES, make_loss
+from danl.objective.losses import LOSSES, Multinomial, Poisson, SquaredError, make_loss, try_loss
+from danl.objective.problem import Problem
 
 MARGINS = np.linspace(-6, 6, 41) + 0.013  # off the hinge's corner at +-1
 
@@ -110,3 +114,80 @@ def test_unknown_loss_lists_the_closest_first():
     with pytest.raises(InputError) as error:
         make_loss("square")
     assert str(error.value) == "loss='square': must be one of squared, squared_hinge, logistic, poisson, multinomial"
+
+
+class Own:
+    """Gamma with a log link, and a slip where a function is given."""
+
+    name, binary, first_bound, second_bound, third_bound = "own", False, math.inf, math.inf, math.inf
+
+    def __init__(self, **slips):
+        vars(self).update(slips)
+
+    def value(self, y, z):
+        return y * np.exp(-z) + z
+
+    def first(self, y, z):
+        return 1 - y * np.exp(-z)
+
+    def second(self, y, z):
+        return y * np.exp(-z)
+
+    def check_targets(self, y):
+        pass
+
+
+def in_place(y, z):
+    z -= y
+    return z * z / 2
+
+
+@pytest.mark.parametrize(
+    ("slip", "message"),
+    [
+        ({"value": lambda y, z: (y * np.exp(-z) + z).sum()}, "value(y, z) has shape () for 9 rows; must be (9,)"),
+        ({"first": lambda y, z: np.ones((9, 1))}, "first(y, z) has shape (9, 1) for 9 rows; must be (9,)"),
+        ({"value": lambda y, z: y * np.log(z)}, "value(y, z) is not finite for a margin from -1 to 1; "),
+        ({"second": lambda y, z: np.nan * z}, "second(y, z) is not finite for a margin from -1 to 1; "),
+        ({"second": lambda y, z: -y * np.exp(-z)}, "second(y, z) is negative; must be >= 0: the loss has to be convex"),
+        ({"value": in_place}, "value(y, z) changes y or z; must leave them as they are"),
+        ({"first": lambda y, z: y * np.exp(-z) - 1}, "first(y, z) is 7.155 at z = -1, where the slope of value is "),
+        ({"first": lambda y, z: 1.01 * (1 - y * np.exp(-z))}, "first(y, z) is "),
+    ],
+)
+def test_a_slip_in_a_loss_of_ones_own_is_named(slip, message):
+    shards = partition(np.eye(4), np.array([1.0, 2.0, 0.5, 3.0]), workers=2)
+    assert Problem(shards, loss=Own()).loss.name == "own"
+    with pytest.raises(InputError) as caught:
+        Problem(shards, loss=Own(**slip))
+    assert str(caught.value).startswith(f"loss 'own': {message}")
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), st.sampled_from([1e-9, 1e-5, 1e-3, 1.0, 1e4]))
+def test_right_losses_are_never_refused(y, delta):
+    def value(y, z):
+        return delta**2 * (np.hypot(1.0, (z - y) / delta) - 1.0)
+
+    def first(y, z):
+        return (z - y) / np.hypot(1.0, (z - y) / delta)
+
+    def second(y, z):
+        return np.hypot(1.0, (z - y) / delta) ** -3.0
+
+    assert try_loss(Own(value=value, first=first, second=second), np.array(y)) is None
+    corner = {
+        "value": lambda y, z: np.maximum(0, 1 - z),
+        "first": lambda y, z: -1.0 * (z < 1),
+        "second": lambda y, z: 0 * z,
+    }
+    try_loss(Own(**corner), np.array(y))
+    for loss in (SquaredError(), Poisson()):
+        try_loss(Own(value=loss.value, first=loss.first, second=loss.second), np.abs(y))
+
+
+def test_a_loss_of_several_margins_is_tried_as_far_as_it_goes():
+    own = type("Several", (Multinomial,), {"__module__": "mine"})
+    try_loss(own(classes=3), np.array([0.0, 1.0, 2.0]))
+    wrong = type("Several", (own,), {"value": lambda self, y, z: z})
+    with pytest.raises(InputError, match=r"value\(y, z\) has shape \(9, 3\) for 9 rows; must be \(9,\)"):
+        try_loss(wrong(classes=3), np.array([0.0, 1.0, 2.0]))

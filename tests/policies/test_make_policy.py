@@ -124,6 +124,36 @@ def test_errors(spec, message):
     assert str(caught.value) == message
 
 
+class Half:
+    """What somebody wrote who left something out."""
+
+    def __init__(self, **parts):
+        vars(self).update(parts)
+
+    def __repr__(self):
+        return "Half()"
+
+    def mask(self, w, worker, number, rng, regions):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("parts", "lacks"),
+    [
+        ({}, "side, 'server' or 'worker'"),
+        ({"side": "sever", "check": print, "promise": print}, "side, 'server' or 'worker' (it is 'sever')"),
+        ({"side": "worker"}, "check, promise"),
+        ({"side": "server", "check": print, "promise": 3}, "promise, masks"),
+    ],
+)
+def test_a_policy_that_lacks_something_is_told_what(parts, lacks):
+    with pytest.raises(InputError) as caught:
+        make_policy(Half(**parts))
+    has = "a policy has side, check, promise and masks or mask (docs/extending.md)"
+    assert str(caught.value) == f"policy=Half(): lacks {lacks}; {has}"
+    assert make_policy(Half(side="worker", check=print, promise=print)).side == "worker"
+
+
 def test_errors_of_schedule_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.npy").write_text("no masks here")

@@ -3,7 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from danl.errors import InputError
 from danl.protocol.messages import (
+    Failure,
     GradientTask,
     HessianTask,
     LocalStepsTask,
@@ -41,3 +43,9 @@ MASK = np.ones(9, dtype=bool)
 )
 def test_bytes_of_every_task(message, size):
     assert task_bytes(message) == size
+
+
+def test_a_failure_is_of_a_known_kind():
+    assert Failure(1, "gone", "its process ended").kind == "gone"
+    with pytest.raises(InputError, match="kind='whatever': must be one of timeout, died, restarting, gone, refused, "):
+        Failure(1, "whatever")

@@ -108,6 +108,14 @@ def test_what_was_sent_arrives_to_the_bit(message):
     same(decode(encode(message), most_bytes=LIMIT), message)
 
 
+@pytest.mark.parametrize(("features", "outputs", "intercept"), [(1, 1, 0), (1, 5, 1), (2, 1, 1), (2, 3, 0), (50, 4, 1)])
+def test_moments_are_no_longer_than_the_longest_message(features, outputs, intercept):
+    reply = MomentsReply(10**6, 10**6, np.ones(features), np.ones(features), np.ones(outputs))
+    assert len(encode(reply)) <= most_bytes((features + intercept) * outputs, 1)
+    arrays = 8 * (2 * features + outputs)
+    assert arrays <= most_bytes((features + intercept) * outputs, 1) - FRAME  # without what the frame has to spare
+
+
 @pytest.mark.parametrize("d", [1, 7, 123])
 def test_the_largest_message_fits_and_the_frame_is_small(d):
     w, mask = np.full(d, np.pi), np.ones(4, dtype=bool)

@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
 
+from danl.engines import Local
+from danl.errors import InputError
 from danl.objective.regions import Regions
-from danl.policies import Random
+from danl.policies import Promise, Random
 from danl.protocol.messages import GradientTask, HessianTask, LocalStepsTask, LossTask, SmoothnessTask, unpack
+from danl.run.solver import solve
 from danl.worker.worker import Worker
 from tests.problems import random_problem
 
@@ -79,3 +82,46 @@ def test_a_batch_as_large_as_the_shard_is_the_shard():
     subject, objective = worker()
     reply = subject.answer(GradientTask(0, W, batch_size=14))
     np.testing.assert_array_equal(reply.fragment, objective.value_and_gradient(W)[1])
+
+
+class Chosen:
+    """A policy of one's own that returns whatever it was given."""
+
+    side = "worker"
+
+    def __init__(self, mask):
+        self._mask = mask
+
+    def check(self, setting):
+        pass
+
+    def promise(self, setting):
+        return Promise()
+
+    def mask(self, w, worker, number, rng, regions):
+        return self._mask
+
+
+@pytest.mark.parametrize(
+    ("mask", "returned"),
+    [
+        (np.array([2, 0, 1]), r"int64 of shape \(3,\)"),  # region numbers are no mask
+        (np.array([1.0, 0.0, 1.0]), r"float64 of shape \(3,\)"),
+        ([1, 0, 1], r"int64 of shape \(3,\)"),
+        (np.ones(4, dtype=bool), r"bool of shape \(4,\)"),
+        (None, r"object of shape \(\)"),
+    ],
+    ids=str,
+)
+def test_a_mask_that_is_none_is_refused(mask, returned):
+    said = rf"^Chosen\.mask for worker 1 in round 4 returned {returned}: must be booleans of shape \(3,\)"
+    with pytest.raises(InputError, match=said):
+        worker(Chosen(mask))[0].answer(GradientTask(4, W, choose=True, round=4))
+    for method in ("danl", "danl-masked:batch_size=5"):  # all workers together, and one by one
+        with pytest.raises(InputError, match=r"^Chosen\.mask for worker 0 in round 1 returned "):
+            solve(random_problem(), regions=3, method=method, policy=Chosen(mask), engine=Local())
+
+
+def test_a_list_of_booleans_is_a_mask():
+    reply = worker(Chosen([True, False, True]))[0].answer(GradientTask(4, W, choose=True, round=4))
+    np.testing.assert_array_equal(reply.mask, [True, False, True])

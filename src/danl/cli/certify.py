@@ -17,7 +17,7 @@ from danl.theory import certify as certify_run
 @shares_options
 def certify(
     options: RunOptions,
-    method: Annotated[str, option(RUN, "The method to certify.")] = "danl-paper",
+    method: Annotated[str, option(RUN, "Of Algorithm 1: danl-paper, danl-masked or newton-zero.")] = "danl-paper",
     as_json: Json = False,
 ) -> int:
     """Check Theorem 1 on a problem: its constants, its conditions, and the measured distances against 2^-t.

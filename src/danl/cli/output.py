@@ -119,6 +119,7 @@ def requested(options: RunOptions, method: str, job: Job, **own: Any) -> dict[st
     """What is to be run, as far as it is known before; `own` has the options of one command alone."""
     given = {name: value for name, value in asdict(options).items() if name != "quiet"}
     setting = setting_of(job.problem, job.regions, job.methods[method], options.rounds)
+    job.policy.check(setting)  # a promise may rely on it
     return {
         "danl": __version__,
         "options": {"method": method} | given | own,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from danl.data.shard import ShardInfo
 from danl.engines.base import Engine
 from danl.engines.local import Local
 from danl.engines.ray.engine import Ray
 from danl.protocol.messages import Exchange, Failure, Reply, Task
 from danl.protocol.replies import Replies
 from danl.protocol.reply_form import ReplyForm
+from danl.protocol.wire import decode, encode, most_bytes
 from danl.spec import Registry
 from danl.worker.worker import Worker
 
@@ -19,13 +21,12 @@ ENGINES: dict[str, Callable[..., Engine] | str] = {
     "flower": "danl.engines.flower.simulation:FlowerSimulation",  # imported when it is asked for, never before
 }
 """The engines of danl by name: what makes each of them."""
-_REGISTRY = Registry("engine", "danl.engines", ENGINES, parts=("name", "open", "exchange", "close"))
+_REGISTRY = Registry("engine", "danl.engines", ENGINES, parts=("name", "connect", "open", "exchange", "close"))
 
 
 def make_engine(engine: str | Engine) -> Engine:
     """Turn a name, with options if need be (``"local:dropout=0.3,seed=1"``), into an engine, or check an object."""
-    made: Engine = _REGISTRY.make(engine)
-    return made
+    return _REGISTRY.make(engine)
 
 
 __all__ = [
@@ -38,7 +39,11 @@ __all__ = [
     "Replies",
     "Reply",
     "ReplyForm",
+    "ShardInfo",
     "Task",
     "Worker",
+    "decode",
+    "encode",
     "make_engine",
+    "most_bytes",
 ]

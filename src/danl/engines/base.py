@@ -38,7 +38,7 @@ class Engine(Protocol):
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Deliver the tasks; return the replies there are by the deadline (seconds) and typed failures for the rest.
 
-        An engine that has one message of every worker makes the replies of them with `ReplyForm.stack`.
+        `ReplyForm.stack` makes replies of one message of every worker. `danl.solve` gives no deadline: it is an option.
 
         A worker that is down is waited for as long as it may take to start; its failure is "restarting" until then, and
         "gone" if it is known never to come back. Every other failure counts as an absence.

@@ -53,7 +53,7 @@ class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         if self.loss not in LOSSES:
-            raise unknown_name("loss", str(self.loss), LOSSES)
+            raise unknown_name("loss", str(self.loss), LOSSES, "a loss of your own is for danl.Problem and danl.solve")
         super()._check_parameters()
 
     def _targets(self, y: Any, weights: Array | None) -> tuple[Array, str, Array | None]:

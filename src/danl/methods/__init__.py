@@ -55,8 +55,7 @@ _REGISTRY = Registry("method", "danl.methods", PRESETS, parts=("name", "begin", 
 
 def make_method(method: str | AnyMethod) -> AnyMethod:
     """Turn ``"fedavg:steps=5,learning_rate=0.1"`` into a method, or check that an object is one."""
-    made: AnyMethod = _REGISTRY.make(method)
-    return made
+    return _REGISTRY.make(method)
 
 
 __all__ = [

@@ -33,15 +33,25 @@ class Setup:
     """What a method knows of the problem: sizes, weights and settings, never data."""
 
     w0: Array
-    weights: Array  # weight_i of every worker in the objective, sums to 1
-    penalties: Array  # penalty_i of every worker
+    """The start, (d,)."""
+    weights: Array
+    """weight_i of every worker in the objective, (N,); they sum to 1."""
+    penalties: Array
+    """penalty_i of every worker, (N,)."""
     regions: Regions
+    """Which coordinates of w each region has."""
     policy: PlannedPolicy | WorkerPolicy
+    """Who trains what, for methods that mask; others leave it alone."""
     setting: Setting
+    """What the policy knows: sizes, rows of each worker, `max_rounds`."""
     seed: int
+    """Of every random draw: make generators of it and of the exchange, so that a run can be resumed."""
     tol: float
-    strong: bool = True  # whether the penalty is on all of w: it is not on an intercept
-    free: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))  # (d,): which numbers have none
+    """Converged is a decrement of at most this."""
+    strong: bool = True
+    """Whether the penalty is on all of w: it is not on an intercept."""
+    free: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    """Which numbers of w have no penalty, (d,)."""
 
     @property
     def penalised(self) -> bool:
@@ -96,22 +106,21 @@ class State(Protocol):
 class Turn:
     """What the loop knows when an exchange is planned."""
 
-    exchange: int  # how many exchanges there were before this one, of whatever kind
-    staleness: IntArray  # (N, Q): for how many rounds each (worker, region) has gone untrained
+    exchange: int
+    """The number of this exchange: how many there were before it, of whatever kind. Its tasks have to carry it."""
+    staleness: IntArray
+    """For how many rounds each (worker, region) has gone untrained, (N, Q)."""
 
 
 @storable
 @dataclass(frozen=True)
 class Info:
-    """What an exchange showed, for the record and for the stopping rule.
-
-    `decrement` is what `tol` is compared with (`danl.methods.stopping`). Where every worker sent all of the gradient
-    for the model at hand, the method itself compares; where the gradient is an estimate from memory, `estimated`, the
-    loop has it checked by the workers before it says "converged".
-    """
+    """What an exchange showed, for the record and for the stopping rule."""
 
     decrement: float = np.nan
+    """sqrt(grad^T H^-1 grad / f) at the state's model, or a bound of it: what `tol` is compared with, by the method."""
     estimated: bool = False
+    """Whether the gradient of it is partly from memory: then the loop asks everyone before it says "converged"."""
     objective: float = np.nan
     """f at the state's model, where the workers reported it: for runs that cannot be measured from outside."""
     exact_norm: float = np.nan
@@ -119,7 +128,7 @@ class Info:
     trial_rejected: bool = False
     """Whether the losses that came were too high to accept the trial step."""
     lost: tuple[int, ...] = ()
-    """Where the quorum is lost: workers that are gone. Default: those that were absent from this exchange."""
+    """With status "quorum_lost": the workers it was lost for. Default: those that were absent from this exchange."""
 
 
 S = TypeVar("S", bound=State)

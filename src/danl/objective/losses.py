@@ -269,7 +269,7 @@ class Multinomial:
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), Poisson(), SquaredHinge())}
 """The losses of danl that need no options, by name."""
 MULTINOMIAL = "multinomial"
-_REGISTRY = Registry(
+_REGISTRY = Registry[Loss](
     "loss",
     "danl.losses",
     {**{name: type(loss) for name, loss in LOSSES.items()}, MULTINOMIAL: Multinomial},
@@ -280,8 +280,7 @@ _REGISTRY = Registry(
 
 def make_loss(loss: str | Loss) -> Loss:
     """Turn a name, with options if need be (``"multinomial:classes=3"``), into a loss, or check an object."""
-    made: Loss = _REGISTRY.make(loss)
-    return made
+    return _REGISTRY.make(loss)
 
 
 def target_of(loss: str | Loss) -> Literal["binary", "classes", "real"]:
@@ -306,6 +305,43 @@ def null_margins(loss: Loss, targets: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         margins = np.zeros(outputs_of(loss)) if own is None else np.asarray(own(targets), dtype=float)
     return margins if np.isfinite(margins).all() else np.zeros(outputs_of(loss))
+
+
+def try_loss(loss: Loss, targets: Array) -> None:
+    """Refuse a loss that is not danl's own and whose functions cannot be right, by a few targets and margins."""
+    if type(loss).__module__ == __name__:
+        return
+    n_outputs = outputs_of(loss)
+    y, z = np.repeat([targets[0], targets.min(), targets.max()], 3), np.tile([0.0, 1.0, -1.0], 3)
+    if n_outputs > 1:
+        z = np.outer(z, np.linspace(0.5, 1.0, n_outputs))
+
+    def refuse(fault: bool, function: str, what: str) -> None:
+        if fault:
+            raise InputError(f"loss {loss.name!r}: {function}(y, z) {what} (docs/extending.md)")
+
+    def tried(function: str, z: Array, shape: tuple[int, ...] = y.shape) -> Array:
+        given = y.copy(), z.copy()
+        made = np.asarray(getattr(loss, function)(*given))
+        refuse(made.shape != shape, function, f"has shape {made.shape} for {len(y)} rows; must be {shape}")
+        refuse(not np.isfinite(made).all(), function, "is not finite for a margin from -1 to 1; must be finite there")
+        changed = not (np.array_equal(given[0], y) and np.array_equal(given[1], z))
+        refuse(changed, function, "changes y or z; must leave them as they are")
+        return made
+
+    with np.errstate(all="ignore"):
+        values, slopes = tried("value", z), tried("first", z, z.shape)
+        if n_outputs > 1:
+            return
+        concave = bool((tried("second", z) < 0).any())
+        refuse(concave, "second", "is negative; must be >= 0: the loss has to be convex in z")
+        h = 1e-3  # between two points a convex function rises as fast as the slopes at both ends allow
+        rise = (tried("value", z + h) - tried("value", z - h)) / (2 * h)
+        off = np.maximum(tried("first", z - h) - rise, rise - tried("first", z + h))
+        off -= 1e-4 * np.abs(rise) + 1e-12 * np.abs(values)
+        row = int(np.argmax(off))
+        found = f"is {slopes[row]:.4g} at z = {z[row]:g}, where the slope of value is {rise[row]:.4g}"
+        refuse(off[row] > 1e-12, "first", f"{found}; must be the derivative of value in z")
 
 
 def value_and_first(loss: Loss, y: Array, z: Array) -> tuple[Array, Array]:

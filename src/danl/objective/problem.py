@@ -31,7 +31,7 @@ from danl.objective.batch import Batch
 from danl.objective.centring import centred
 from danl.objective.layout import Layout
 from danl.objective.local_objective import LocalObjective
-from danl.objective.losses import Array, Loss, make_loss, outputs_of
+from danl.objective.losses import Array, Loss, make_loss, outputs_of, try_loss
 from danl.wording import listed
 
 
@@ -223,6 +223,7 @@ class Problem(BaseProblem):
         self.shards = tuple(in_order(shard, self.feature_names) for shard in shards)
         targets = np.concatenate([shard.y for shard in self.shards])
         self.loss.check_targets(targets)
+        try_loss(self.loss, targets)
         if self.loss.binary and np.unique(targets).size < 2:
             raise InputError(
                 f"y: all {targets.size} targets are {targets[0]:g}, and loss {self.loss.name!r} needs both classes, "

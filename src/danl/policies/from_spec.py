@@ -34,28 +34,25 @@ def make_policy(spec: object = None, profiles: Sequence[Profile] | None = None) 
     made = Full() if spec is None else _REGISTRY.make(spec, profiles=profiles) if isinstance(spec, str) else spec
     if isinstance(made, type):
         raise bad_argument("policy", made, "a policy, not a class of policies", f"write {made.__name__}(...)")
-    if _is_policy(made):
+    if not (lacks := _lacks(made)):
         return cast(Policy, made)
-    if callable(made):
+    if callable(made) and not hasattr(made, "side"):
         return Custom(made)
+    if any(hasattr(made, part) for part in ("side", "masks", "mask")):
+        has = "a policy has side, check, promise and masks or mask (docs/extending.md)"
+        raise InputError(f"policy={spec!r}: lacks {', '.join(lacks)}; {has}")
     raise bad_argument(
         "policy", spec, "a policy, a function (w, worker, round, rng) -> mask, or text such as 'coverage:psi=3'"
     )
 
 
-def _is_policy(spec: object) -> bool:
-    makes_masks = {"server": "masks", "worker": "mask"}.get(str(getattr(spec, "side", None)))
-    return makes_masks is not None and all(
-        callable(getattr(spec, method, None)) for method in ("check", "promise", makes_masks)
-    )
-
-
-def _resource_aware(deadline: float, profiles: Sequence[Profile] | None) -> ResourceAware:
-    if profiles is None:
-        next_step = "add --profiles FILE, or in Python danl.solve(..., profiles=profiles)"
-        given = f"resource-aware:deadline={deadline}"
-        raise bad_argument("policy", given, "given with a profile of every worker", next_step)
-    return ResourceAware(profiles, deadline)
+def _lacks(made: object) -> list[str]:
+    """What an object would need to be a policy."""
+    side = getattr(made, "side", None)
+    masks = {"server": "masks", "worker": "mask"}.get(str(side))
+    if masks is None:
+        return [f"side, 'server' or 'worker'{f' (it is {side!r})' if side else ''}"]
+    return [method for method in ("check", "promise", masks) if not callable(getattr(made, method, None))]
 
 
 def _subset(regions_per_round: int | None = None, order: Any = "cyclic", S: int | None = None) -> Subset:
@@ -87,7 +84,7 @@ BY_NAME: dict[str, Callable[..., Policy]] = {
     "random": Random,
     "magnitude": Magnitude,
     "schedule": _schedule,
-    "resource-aware": _resource_aware,
+    "resource-aware": ResourceAware,
 }
 """The policies of danl by name: what makes each of them."""
 _REGISTRY = Registry(
@@ -100,5 +97,8 @@ _REGISTRY = Registry(
         "magnitude": "magnitude:keep=0.5",
         "schedule": "schedule:file=masks.npy",
         "resource-aware": "resource-aware:deadline=0.1",
+    },
+    needs={
+        "profiles": "a profile of every worker; add --profiles FILE, or in Python danl.solve(..., profiles=profiles)"
     },
 )

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from danl.errors import bad_argument
 from danl.objective.regions import IntArray
 from danl.storage.serialize import storable
 
@@ -235,6 +236,10 @@ class Failure:
     worker: int
     kind: FailureKind
     detail: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(FailureKind):
+            raise bad_argument("kind", self.kind, f"one of {', '.join(get_args(FailureKind))}")
 
 
 @dataclass(frozen=True, eq=False)

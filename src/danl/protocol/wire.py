@@ -42,7 +42,7 @@ class _Field:
 
 
 def encode(message: Message) -> bytes:
-    """The message as bytes."""
+    """The task, reply or failure as bytes."""
     scalars: dict[str, Any] = {}
     vectors: dict[str, np.ndarray[Any, Any]] = {}
     kind: type = type(message)
@@ -60,7 +60,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes, *, most_bytes: int) -> Message:
-    """The message of these bytes; `WireError` says what is wrong with anything else."""
+    """The message of these bytes, of `most_bytes` at most; a `ValueError` says what is wrong with anything else."""
     if not isinstance(data, bytes):
         raise WireError(f"a message is bytes, this is {type(data).__name__}")
     if len(data) > most_bytes:
@@ -87,9 +87,9 @@ def decode(data: bytes, *, most_bytes: int) -> Message:
 
 
 def most_bytes(d: int, n_regions: int) -> int:
-    """The longest message a run with d coefficients can have: a Hessian, a gradient, a mask and the frame.
+    """The longest task or reply of a run with d coefficients: a Hessian, a gradient, a mask and the frame.
 
-    Moments of few columns are longer than that: two numbers a column, and one for the target.
+    Where d is small the moments are longer, two numbers a column and one a class: 3 d. A failure's text comes on top.
     """
     return 8 * max(d * (d + 1) // 2 + d, 3 * d) + n_regions + FRAME
 

@@ -13,27 +13,27 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from danl.engines import Engine
-from danl.errors import warn
-from danl.methods import Status, Turn
+from danl.errors import InputError, warn
+from danl.methods import Info, Status, Turn
 from danl.methods.acceptance import relative_decrement, scale_of
 from danl.methods.stopping import FLAT, Remark
 from danl.objective.centring import from_centred
 from danl.objective.problem import Problem
 from danl.objective.regions import IntArray
 from danl.protocol.costs import pruning_error, seconds_each
-from danl.protocol.messages import PERMANENT, Array, Exchange, Failure, GradientTask, MomentsTask
+from danl.protocol.messages import PERMANENT, Array, Exchange, Failure, GradientTask, MomentsTask, Task
 from danl.protocol.replies import Replies, bytes_down, bytes_up
 from danl.run.checkpoint import CheckpointWriter, Resumed
 from danl.run.history import TRAINING, History, Row
 from danl.run.prepared import PreparedRun, after_moments, centred, settings_of
 from danl.run.result import Result
 from danl.run.separation import separation_bound
-from danl.run.state import RunState, exclusion_note, first_state, quorum_note, resumed_state, start_of
+from danl.run.state import RunState, exclusion_notes, first_state, quorum_note, resumed_state, start_of
 from danl.run.trace import ANSWERED, SILENT
 from danl.server.aggregation import mean_gradient, mean_loss
 
@@ -112,6 +112,7 @@ class Loop:
     def open(self) -> None:
         """Tell the engine what its workers work on."""
         setup = self.run.setup
+        self._refuse(_wrong_state("begin", self.state.method_state, setup.n_coefficients))
         own = setup.policy if setup.policy.side == "worker" else None
         self.engine.open(self.run.problem, regions=setup.regions, policy=own, seed=setup.seed)
 
@@ -158,8 +159,13 @@ class Loop:
         begun, run, before = time.perf_counter(), self.run, self.state
         turn = Turn(before.exchanges, before.masks.staleness)
         exchange = run.method.plan(before.method_state, run.setup, turn)
+        self._refuse(_wrong_plan(exchange, before.exchanges))
         exchange, replies, state = self._transport(exchange)
-        method_state, info = run.method.absorb(before.method_state, replies, run.setup)
+        moved: Any = run.method.absorb(before.method_state, replies, run.setup)
+        pair = isinstance(moved, tuple) and len(moved) == 2 and isinstance(moved[1], Info)
+        self._refuse("" if pair else f"absorb returned {moved!r:.60}; (state, Info)")
+        method_state, info = moved
+        self._refuse(_wrong_state("absorb", method_state, len(before.w)))
         elapsed, w = time.perf_counter() - begun, method_state.w
         estimate = info.decrement if info.estimated else math.inf
         if method_state.status == "quorum_lost" and not info.lost:
@@ -174,6 +180,13 @@ class Loop:
             status = "diverged"  # there is no optimum: proven
         return state if status is None else replace(state, status=status), row
 
+    def _refuse(self, wrong: str) -> None:
+        """Say what is wrong with what the method returned, if anything is."""
+        if wrong:
+            returned, _, rule = wrong.partition("; ")
+            name, exchange = self.run.method.name, self.state.exchanges
+            raise InputError(f"method {name!r}: {returned} in exchange {exchange}; must be {rule} (docs/extending.md)")
+
     def _transport(self, exchange: Exchange, fatal: tuple[str, ...] = PERMANENT) -> tuple[Exchange, Replies, RunState]:
         """Step 2: out and in. Who has a `fatal` failure is excluded: not asked again, and counted as gone."""
         state, asked = self.state, exchange.workers
@@ -183,12 +196,11 @@ class Loop:
         if replies.failures or replies.dropped:
             self.failures.extend(replies.failures.values())
             new = {who: failure for who, failure in replies.failures.items() if failure.kind in fatal}
-            notes = tuple(exclusion_note(failure, state.exchanges) for failure in new.values())
             state = replace(
                 state,
                 dropped=state.dropped + replies.dropped,
                 excluded={**state.excluded, **new},
-                notes=state.notes + notes,
+                notes=state.notes + exclusion_notes(new.values(), state.exchanges),
             )
         gone = {who: failure for who, failure in state.excluded.items() if who in asked}
         return exchange, replace(replies, failures={**replies.failures, **gone}) if gone else replies, state
@@ -326,3 +338,25 @@ def _by_worker(n_workers: int, dtype: type, *entries: tuple[IntArray, Any]) -> n
     for workers, own in entries:
         values[workers] = own
     return values
+
+
+def _wrong_plan(exchange: object, number: int) -> str:
+    """What is wrong with a plan, and what it must be; empty where nothing is."""
+    if not isinstance(exchange, Exchange) or not isinstance(exchange.task, Task):
+        return f"plan returned {exchange!r:.60}; an Exchange of a task, such as setup.ask_everyone(kind, task)"
+    if exchange.task.exchange != number:
+        return f"plan made a task of exchange {exchange.task.exchange}; one of turn.exchange, {number}"
+    if exchange.masks is None and not len(exchange.workers):
+        return "plan asked nobody; an Exchange with workers, or the status says that the run is over"
+    return ""
+
+
+def _wrong_state(function: str, state: Any, d: int) -> str:
+    """The same of a state."""
+    w: Any = getattr(state, "w", None)
+    status = getattr(state, "status", "missing")
+    if not isinstance(w, np.ndarray) or w.shape != (d,):
+        return f"{function} made a state whose w is a {type(w).__name__} of shape {np.shape(w)}; an array ({d},)"
+    if status is not None and status not in get_args(Status):
+        return f"{function} made a state whose status is {status!r}; None or one of {', '.join(get_args(Status))}"
+    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from danl.checks import check_number, check_whole
 from danl.engines import Engine, make_engine
 from danl.errors import InputError, bad_argument, warn
-from danl.methods import AnyMethod, Setup, make_method
+from danl.methods import DANL, AnyMethod, Setup, make_method
 from danl.methods.information import Information
 from danl.objective.centring import from_centred, to_centred
 from danl.objective.losses import outputs_of
@@ -30,6 +30,7 @@ from danl.run.prepared import PreparedRun, centred, refuse_if_too_large, setting
 from danl.run.result import Reference, Result
 from danl.run.separation import look_for_separation
 from danl.run.trace import Trace
+from danl.wording import listed
 
 DEFAULT_METHOD = "danl"
 START_ROUNDS = 1_000_000
@@ -152,7 +153,7 @@ def solve(
         folders.close()
         made_engine.close()
     if result.status != "interrupted" and not result.products:  # products: a model was looked at, none was fitted
-        result = look_for_separation(problem, result)
+        result = _with_broken_promise(run, look_for_separation(problem, result))
     callbacks.end(result)
     return result
 
@@ -252,6 +253,21 @@ def _start(run: PreparedRun, method: AnyMethod, engine: Engine) -> Result:
     setup = replace(run.setup, tol=0.0, setting=setting)
     run = replace(run, method=method, reference=None, setup=setup, start_at_null=True)
     return run_loop(run, engine)
+
+
+def _with_broken_promise(run: PreparedRun, result: Result) -> Result:
+    """Note, and warn of, a policy that promised more than was measured, where every reply came."""
+    if result.failures or result.dropped or not len(result.history) or not isinstance(run.method, DANL):
+        return result  # absences break a promise as well; other methods do not ask the policy
+    promise, last = asdict(run.setup.policy.promise(run.setup.setting)), result.history[-1]
+    less = {name: getattr(last, name) - promised for name, promised in promise.items() if promised is not None}
+    less["max_staleness"] = -less.get("max_staleness", 0)
+    broken = [f"{name} of {promise[name]}, and it was {getattr(last, name)}" for name in less if less[name] < 0]
+    if not broken:
+        return result
+    note = f"policy {type(run.setup.policy).__name__} did not keep its promise: {listed(broken)}; mend promise or masks"
+    warn(note)
+    return replace(result, notes=(*result.notes, note))
 
 
 def _make_trace(trace: Trace | bool | None) -> Trace | None:

@@ -6,7 +6,7 @@ Rows of the history and failed replies only ever grow, so they are kept beside i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from danl.policies import MaskRecord
 from danl.protocol.messages import Array, Failure
 from danl.run.prepared import PreparedRun
 from danl.storage.serialize import storable
-from danl.wording import listed
+from danl.wording import listed, named
 
 NAMED = 20
 """How many workers, or reasons, the note on a lost quorum names one by one."""
@@ -101,20 +101,28 @@ def resumed_state(state: RunState, tol: float) -> RunState:
     return replace(state, status=None, method_state=reopened)
 
 
-def exclusion_note(failure: Failure, exchange: int) -> str:
-    """Why a worker is not asked any more."""
-    what = {"refused": "refused", "gone": "died for good"}.get(failure.kind, "was quarantined")
-    return f"worker {failure.worker} {what} in exchange {exchange}: {failure.detail}"
+def exclusion_notes(failures: Iterable[Failure], exchange: int) -> tuple[str, ...]:
+    """Why workers are not asked any more, a line for those that failed alike."""
+    notes: list[str] = []
+    for (kind, detail), who in _alike(failures).items():
+        quarantined = "was quarantined" if len(who) == 1 else "were quarantined"
+        did = {"refused": "refused", "gone": "died for good"}.get(kind, quarantined)
+        notes.append(f"{named('worker', who, NAMED)} {did} in exchange {exchange}: {detail}")
+    return tuple(notes)
 
 
 def quorum_note(state: RunState, failures: Iterable[Failure]) -> str:
     """Who was lost in the exchange that had no quorum, and why, in one line; those that failed alike together."""
     newest = {failure.worker: failure for failure in (*failures, *state.excluded.values())}
-    alike: dict[str, list[int]] = {}
-    for failure in (newest[who] for who in state.info.lost if who in newest):
-        alike.setdefault(": ".join(filter(None, (failure.kind, failure.detail))), []).append(failure.worker)
-    groups: Sequence[str] = [
-        f"{'worker' if len(who) == 1 else 'workers'} {listed(who, NAMED)} ({why})" for why, who in alike.items()
-    ]
+    alike = _alike(newest[who] for who in state.info.lost if who in newest)
+    groups = [f"{named('worker', who, NAMED)} ({': '.join(filter(None, why))})" for why, who in alike.items()]
     without = listed(groups, NAMED) if groups else "a failure"
     return f"quorum lost in exchange {state.exchanges - 1}, without {without}"
+
+
+def _alike(failures: Iterable[Failure]) -> dict[tuple[str, str], list[int]]:
+    """The workers of every kind and detail of failure."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    for each in failures:
+        alike.setdefault((each.kind, each.detail), []).append(each.worker)
+    return alike

@@ -14,6 +14,7 @@ from danl.objective.hessian_parts import blocks, diagonal, times
 from danl.objective.local_objective import LocalObjective
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
+from danl.policies.masks import validated_mask
 from danl.protocol import messages as msg
 from danl.protocol.hessian_form import HessianForm, sketch_matrix
 from danl.protocol.messages import Array, CurvatureTask, HessianTask, Mask, pack
@@ -81,10 +82,11 @@ class Worker:
         return msg.GradientReply(self.index, task.exchange, mask, gradient[kept], loss)
 
     def chosen_mask(self, task: msg.GradientTask) -> Mask:
-        """The regions that this worker's own policy keeps."""
+        """The regions that this worker's own policy keeps, checked."""
         assert self.policy is not None, "the task asks for a mask and this worker has no policy"
-        rng = stream(self.seed, WORKER_MASK, self.index, task.round)
-        return self.policy.mask(task.w, self.index, task.round, rng, self.regions)
+        rng, n_regions = stream(self.seed, WORKER_MASK, self.index, task.round), self.regions.n_regions
+        mask = self.policy.mask(task.w, self.index, task.round, rng, self.regions)
+        return validated_mask(mask, policy=self.policy, worker=self.index, number=task.round, n_regions=n_regions)
 
     def _local_steps(self, task: msg.LocalStepsTask) -> msg.ModelReply:
         rng = stream(self.seed, LOCAL_STEPS, self.index, task.exchange)
