@@ -161,7 +161,7 @@ class Poisson:
         counted = y > 0
         u = z - np.log(np.where(counted, y, 1.0))
         with np.errstate(over="ignore"):
-            return np.asarray(np.where(counted, y * (np.expm1(u) - u), _exp(z)))
+            return np.asarray(np.where(counted & (u < 700), y * (np.expm1(u) - u), _exp(z)))  # where exp(u) overflows
 
     def first(self, y: Array, z: Array) -> Array:
         return _exp(z) - y
