@@ -100,7 +100,8 @@ def test_rows_leave_together():
 
 def test_messages_in_any_order_are_stacked_by_worker():
     exchange = Exchange("loss", LossTask(1, W), np.arange(4))
-    replies = FORM.stack(exchange, {who: LossReply(who, 1, float(who)) for who in (3, 0, 2)}, {1: Failure(1, "died")})
+    answers = {who: LossReply(who, 1, float(who)) for who in (3, 0, 2)} | {1: Failure(1, "died")}
+    replies = FORM.stack(exchange, answers)
     assert (replies.workers.tolist(), replies.losses.tolist()) == ([0, 2, 3], [0.0, 2.0, 3.0])
     assert list(replies.failures) == [1]
 

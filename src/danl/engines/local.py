@@ -96,25 +96,23 @@ class Local:
             replies = self._batch.answer(present)
             if replies is not None:
                 return replace(replies, failures=failures) if failures else replies
-        messages, failed = self._one_by_one(present, deadline)
-        return self._form.stack(exchange, messages, {**failures, **failed})
+        return self._form.stack(exchange, {**failures, **self._one_by_one(present, deadline)})
 
-    def _one_by_one(self, exchange: Exchange, deadline: float | None) -> tuple[dict[int, Reply], dict[int, Failure]]:
-        messages: dict[int, Reply] = {}
-        failures: dict[int, Failure] = {}
+    def _one_by_one(self, exchange: Exchange, deadline: float | None) -> dict[int, Reply | Failure]:
+        answers: dict[int, Reply | Failure] = {}
         start = time.perf_counter()
         for index, task in exchange.tasks().items():
             if deadline is not None and time.perf_counter() - start > deadline:
-                failures[index] = Failure(index, "timeout", f"not reached within {deadline:g} s")
+                answers[index] = Failure(index, "timeout", f"not reached within {deadline:g} s")
                 continue
             try:
-                messages[index] = self._workers[index].answer(task)
+                answers[index] = self._workers[index].answer(task)
             except InputError:
                 raise  # the caller's mistake, a custom policy's wrong mask for example: nothing to live with
             except Exception as error:
                 text = redacted(error) if self._shards else f"{type(error).__name__}: {error}"
-                failures[index] = Failure(index, "error", text)
-        return messages, failures
+                answers[index] = Failure(index, "error", text)
+        return answers
 
     def close(self) -> None:
         """Let the shards go."""

@@ -27,6 +27,7 @@ import numpy as np
 
 from danl.checks import check_number
 from danl.errors import InputError
+from danl.objective.problem import BaseProblem
 from danl.objective.regions import IntArray, Regions
 from danl.policies.masks import mask_bytes, with_a_region
 from danl.protocol.hessian_checks import numbers_fault, packed_fault
@@ -237,6 +238,20 @@ class ReplyRules:
     overflows: bool  # whether the loss can be +inf at a finite model (Poisson)
     guards: Guards = Guards()
 
+    @classmethod
+    def of(cls, problem: BaseProblem, regions: Regions, guards: Guards | None = None) -> ReplyRules:
+        """The rules of a problem."""
+        overflows = math.isinf(problem.loss.second_bound)
+        return cls(regions, problem.penalties, problem.layout.penalised, overflows, guards or Guards())
+
+    def penalties_of(self, worker: int) -> Array:
+        """The penalty of a worker on every coefficient, (d,)."""
+        return np.asarray(self.penalties[worker] * self.penalised)
+
+    def excused(self, loss: float, blown_up: bool) -> bool:
+        """Whether numbers need not be finite: the model has blown up, or the worker's loss has overflowed."""
+        return blown_up or (self.overflows and loss == math.inf)
+
     def validate_replies(self, exchange: Exchange, replies: Replies, weights: Array) -> Replies:
         """The replies that may pass, and the weighted sum of their curvatures; the others are failures ("invalid")."""
         if not replies.from_messages:
@@ -306,8 +321,7 @@ class ReplyRules:
         losses = dict(zip(replies.workers.tolist(), replies.losses.tolist(), strict=True))
         faults: dict[int, Failure] = {}
         for worker, numbers in replies.curvatures.items():
-            excused = blown_up or (self.overflows and losses[worker] == np.inf)
-            penalties = self.penalties[worker] * self.penalised
+            excused, penalties = self.excused(losses[worker], blown_up), self.penalties_of(worker)
             if isinstance(exchange.task, CurvatureTask):
                 fault = numbers_fault(
                     exchange.task, numbers, penalties, self.regions, excused=excused, blown_up=blown_up

@@ -31,21 +31,18 @@ class ReplyForm:
     regions: Regions
     layout: Layout
 
-    def stack(
-        self,
-        exchange: Exchange,
-        messages: Mapping[int, Any],
-        failures: Mapping[int, Failure] | None = None,
-        dropped: int = 0,
-    ) -> Replies:
-        """Make arrays of the messages that are of the right form.
+    def stack(self, exchange: Exchange, answers: Mapping[int, Any], dropped: int = 0) -> Replies:
+        """Make arrays of the workers' answers, each a reply or a `Failure`.
 
-        The others are failures ("invalid"). A reply that nobody asked for, or that is for another exchange, is dropped:
-        it may be late, and honest.
+        Replies that are not of the right form are failures ("invalid"). One that nobody asked for, or that is for
+        another exchange, is dropped: it may be late, and honest.
         """
-        tasks, received, failed = exchange.tasks(), dict[int, Any](), dict(failures or {})
-        for worker in sorted(messages):
-            task, reply = tasks.get(worker), messages[worker]
+        tasks, received, failed = exchange.tasks(), dict[int, Any](), dict[int, Failure]()
+        for worker in sorted(answers):
+            task, reply = tasks.get(worker), answers[worker]
+            if isinstance(reply, Failure):
+                failed[worker] = reply
+                continue
             number = getattr(reply, "exchange", None)
             if task is None or (isinstance(number, int) and number != task.exchange):
                 dropped += 1

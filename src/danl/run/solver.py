@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -230,8 +229,7 @@ def _prepare(
         tol=float(tol),
     )
     entries = outputs_of(problem.loss) * np.array([info.entries_per_row for info in problem.shard_info])
-    overflows = math.isinf(problem.loss.second_bound)
-    rules = ReplyRules(made_regions, problem.penalties, problem.layout.penalised, overflows, guards or Guards())
+    rules = ReplyRules.of(problem, made_regions, guards)
     return PreparedRun(problem, made_method, setup, profiles, reference, monitor, rules, entries)
 
 

@@ -167,15 +167,8 @@ class GridEngine:
             return Message(RecordDict({RECORD: content}), node, kind, ttl=max(seconds, 1.0), group_id=group)
 
         answers, dropped = self._ask(workers, seconds, message)
-        messages: dict[int, Reply] = {}
-        failures: dict[int, Failure] = {}
-        for worker in tasks:
-            given = self._read(worker, answers.get(self._nodes[worker]), seconds)
-            if isinstance(given, Failure):
-                failures[worker] = given
-            else:
-                messages[worker] = given
-        return self._form.stack(exchange, messages, failures, dropped)
+        given = {worker: self._read(worker, answers.get(self._nodes[worker]), seconds) for worker in tasks}
+        return self._form.stack(exchange, given, dropped)
 
     def close(self) -> None:
         """Forget the nodes, which are Flower's to stop; the sites' names stay, for the record."""

@@ -17,7 +17,6 @@ opens, never before.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,7 +35,7 @@ from danl.objective.problem import BaseProblem, Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange, Failure, HessianTask, ModelTask, Reply, Task
-from danl.protocol.replies import Replies, has_blown_up
+from danl.protocol.replies import Replies, ReplyRules, has_blown_up
 from danl.protocol.reply_form import ReplyForm
 from danl.protocol.wire import WireError, decode, encode, most_bytes
 
@@ -136,8 +135,7 @@ class Ray:
                 f"({first_line(error)}); use what pickle can write"
             ) from None
         self._number += 1
-        self._penalties, self._penalised = problem.penalties, problem.layout.penalised
-        self._overflows = math.isinf(problem.loss.second_bound)
+        self._rules = ReplyRules.of(problem, regions)
         self._form = ReplyForm(regions, problem.layout)
         self._d, self._longest = problem.n_coefficients, most_bytes(problem.n_coefficients, regions.n_regions)
 
@@ -213,8 +211,6 @@ class Ray:
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Call every worker's actor and wait until all have answered or are given up, or the deadline has passed."""
         outbox, tasks = _Outbox(), exchange.tasks()
-        messages: dict[int, Reply] = {}
-        failures: dict[int, Failure] = {}
         hessians: dict[int, Any] = {}
 
         def ask(slot: WorkerSlot) -> Any:
@@ -238,13 +234,10 @@ class Ray:
             start_timeout=self._start_timeout,
             tries=TRIES,
         )
-        for slot, given in calls:
-            answer = given if isinstance(given, Failure) else self._read(slot, given)
-            if isinstance(answer, Failure):
-                failures[slot.index] = answer
-            else:
-                messages[slot.index] = answer
-        replies = self._form.stack(exchange, messages, failures, dropped + calls.dropped)
+        answers = {
+            slot.index: given if isinstance(given, Failure) else self._read(slot, given) for slot, given in calls
+        }
+        replies = self._form.stack(exchange, answers, dropped + calls.dropped)
         return self._with_tree(exchange, replies, hessians) if hessians else replies
 
     def _read(self, slot: WorkerSlot, outcome: Any) -> Reply | Failure:
@@ -275,8 +268,8 @@ class Ray:
         assert self._tree is not None
         leaves, blown_up = {}, has_blown_up(exchange.task)
         for who, loss in zip(replies.workers.tolist(), replies.losses.tolist(), strict=True):
-            excused = blown_up or (self._overflows and loss == math.inf)
-            leaves[who] = Leaf(who, self._penalties[who] * self._penalised, excused, blown_up, hessians[who])
+            excused, penalties = self._rules.excused(loss, blown_up), self._rules.penalties_of(who)
+            leaves[who] = Leaf(who, penalties, excused, blown_up, hessians[who])
         return replace(replies, add_up=partial(self._tree.add_up, leaves, self._d))
 
 
