@@ -37,6 +37,7 @@ from danl.objective.problem import Problem
 from danl.protocol.messages import Array
 from danl.run.result import Reference, Result
 from danl.run.solver import reference_optimum
+from danl.wording import known
 
 ALGORITHM_1 = ("danl-paper", "danl-masked", "newton-zero")
 """Methods that are Algorithm 1, by the names of their runs: as printed, with gradients at w, with full masks."""
@@ -178,13 +179,13 @@ class Certificate:
         """Everything as plain numbers and words; what is not finite becomes None."""
         derived = {name: getattr(self.constants, name) for name in ("a", "b", "c", "rho", "low", "high", "reach")}
         return {
-            "constants": {name: _plain(value) for name, value in (asdict(self.constants) | derived).items()},
+            "constants": {name: known(value) for name, value in (asdict(self.constants) | derived).items()},
             "conditions": [asdict(condition) for condition in self.conditions],
             "conditions_met": self.conditions_met,
             "applies": self.applies,
             "first_violation": self.first_violation,
-            "squared_distances": [_plain(value) for value in self.squared_distances],
-            "bound": [_plain(value) for value in self.bound],
+            "squared_distances": [known(value) for value in self.squared_distances],
+            "bound": [known(value) for value in self.bound],
             "verdict": self.verdict,
         }
 
@@ -289,7 +290,3 @@ def _sampling_deviation(squared_norms: Array, squared_mean: float, batch: int) -
     n = squared_norms.size
     spread = max(float(squared_norms.sum()) - n * squared_mean, 0.0) / (n - 1)
     return math.sqrt(spread / batch * (1 - batch / n))
-
-
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None

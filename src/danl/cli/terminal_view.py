@@ -108,6 +108,7 @@ class TerminalView(ProgressLine):
             f"{sums['refused']} refused",
             f"{sums['failed']} replies missing",
         )
+        left = forecast(list(self._seen), tol=self._tol, left=max(self._max_rounds - row.exchange, 0))
         marks = Text((scale if len(scale) + len(MARKS_MEAN) <= width else "") + MARKS_MEAN, "dim")
         sections: list[tuple[int, list[Text]]] = [  # what matters less has the larger number
             (6, [Text(self._title, "bold")]),
@@ -117,7 +118,7 @@ class TerminalView(ProgressLine):
             (7, [marks]),
             (3, self._who(row, width, matrix_height, plain)),
             (4, [_joined([self._traffic(), *happened], width)]),
-            (1, [] if self._ended else [Text(self._left(row))]),
+            (1, [] if self._ended else [Text(f"to decrement {self._tol:g}: {left}" if self._tol > 0 else left)]),
             (5, [] if self._ended else [Text(STOP_HINT, "dim")]),
         ]
         return [_cut(line, width) for line in _fitting(sections, height)]
@@ -150,10 +151,6 @@ class TerminalView(ProgressLine):
 
     def _elapsed(self) -> str:
         return duration(time.perf_counter() - self._begun)
-
-    def _left(self, row: Row) -> str:
-        left = forecast(list(self._seen), tol=self._tol, left=max(self._max_rounds - row.exchange, 0))
-        return f"to decrement {self._tol:g}: {left}" if self._tol > 0 else left
 
 
 def _joined(parts: Iterable[str], width: int, style: str = "") -> Text:

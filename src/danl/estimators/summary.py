@@ -127,7 +127,8 @@ class Summary:
             ]
             lines.append(cells + [coefficient(value) for value in ratio[:1]])
         widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
-        table = [_aligned(line, widths) for line in [head, *lines]]
+        name_width, *others = widths
+        table = ["  ".join([line[0].ljust(name_width), *map(str.rjust, line[1:], others)]) for line in [head, *lines]]
         rule = "-" * len(table[0])
         width = max(len(rule), NARROWEST)
         notes = [textwrap.fill(note, width, subsequent_indent="  ", break_on_hyphens=False) for note in self.notes]
@@ -175,8 +176,3 @@ def _notes(inference: Inference, layout: Layout, kind: str, phi: float) -> tuple
             "for those fit with C=numpy.inf"
         )
     return tuple(notes)
-
-
-def _aligned(cells: list[str], widths: list[int]) -> str:
-    first, *others = zip(cells, widths, strict=True)
-    return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)])

@@ -101,7 +101,8 @@ class DANL:
         check_choice("submodel", self.submodel, ("full", "pruned"))
         check_choice("aggregate", self.aggregate, ("all", "covered"))
         check_choice("hessian_dtype", self.hessian_dtype, ("float64", "float32"))
-        if not _is_curvature(self.curvature):
+        parts = isinstance(self.curvature, str) and HessianForm.parse(self.curvature) is not None
+        if not (parts or self.curvature in ("adaptive", "once") or is_whole(self.curvature, 1)):
             raise bad_argument("curvature", self.curvature, CURVATURES)
         check_options(self, window=1, secant=0, gamma_max=1, patience=1, pairs=0)
         check_share("contraction", self.contraction, zero=False, one=False)
@@ -152,9 +153,3 @@ class DANL:
     @cached_property
     def absorb(self) -> Callable[[Any, Replies, Setup], tuple[Any, Info]]:
         return self._loop.absorb
-
-
-def _is_curvature(value: object) -> bool:
-    if isinstance(value, str):
-        return value in ("adaptive", "once") or HessianForm.parse(value) is not None
-    return is_whole(value, 1)

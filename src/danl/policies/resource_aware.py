@@ -75,7 +75,8 @@ class ResourceAware(PlannedPolicy):
         least_seconds, least_memory = self._needs(setting, 0)
         slowest = int(np.argmax(needed_seconds))
         if needed_seconds[slowest] > self.deadline:
-            needed = f"{_rounded_up(needed_seconds[slowest])} seconds, which worker {slowest}"
+            # Four digits are rounded by at most 5e-4 of the value; whoever types in what the error says must succeed.
+            needed = f"{needed_seconds[slowest] * (1 + 5e-4):.4g} seconds, which worker {slowest}"
             next_step = "raise the deadline or " + _less_work(least_seconds[slowest] < self.deadline)
             raise _too_little("deadline", self.deadline, needed, region, next_step)
         smallest = int(np.argmax(needed_memory - self._fleet.memory))
@@ -138,8 +139,3 @@ def _too_little(name: str, value: float, needed: str, region: int, next_step: st
 def _less_work(smaller_regions_help: np.bool_) -> str:
     # Without any region the model still comes down and, unless it is pruned, every row still has a margin.
     return "cut the model into more regions" if smaller_regions_help else "give it fewer rows"
-
-
-def _rounded_up(value: float) -> str:
-    # Four digits are rounded by at most 5e-4 of the value; whoever types in what the error says must succeed.
-    return f"{value * (1 + 5e-4):.4g}"

@@ -261,11 +261,6 @@ def _penalty(penalty: str) -> str:
     return f"{GREEK[kind]} = {value}{paper}"
 
 
-def _penalty_long(penalty: str) -> str:
-    form = {"lambda": f"{GREEK['lambda']}/(2m) |w|²", "alpha": f"{GREEK['alpha']}/2 |w|²"}[penalty.split("=")[0]]
-    return f"penalty {form}, {_penalty(penalty)}"
-
-
 def _greek(text: str) -> str:
     for name, letter in GREEK.items():
         text = text.replace(name, letter)
@@ -299,8 +294,10 @@ def _labels(figure: Figure, view: View, plan: Plan, what: str, *extra: str) -> N
     """Title, axes, legend and foot of a figure of lines; `extra` lines of the foot come first."""
     from matplotlib.lines import Line2D
 
-    penalty, reference = _penalty_long(view.penalties[0]), REFERENCES[view.against]
-    _title(figure, _greek(FIGURES[view.figure].title), f"{what}\n{penalty};  {reference}")
+    penalty, reference = view.penalties[0], REFERENCES[view.against]
+    form = {"lambda": f"{GREEK['lambda']}/(2m) |w|²", "alpha": f"{GREEK['alpha']}/2 |w|²"}[penalty.split("=")[0]]
+    subtitle = f"{what}\npenalty {form}, {_penalty(penalty)};  {reference}"
+    _title(figure, _greek(FIGURES[view.figure].title), subtitle)
     middle = (figure.subplotpars.top + figure.subplotpars.bottom) / 2
     figure.supylabel("gap  f(w) - F*", x=0.1 / WIDTH, y=middle, ha="left")
     tall, lowest = figure.get_figheight(), 0.4 + 0.15 * len(extra)

@@ -67,7 +67,10 @@ def execute(run: RunSpec) -> tuple[History, dict[str, Any]]:
 
 
 def _record(run: RunSpec, result: Result, problem: Problem, optimum: Reference, start: Start) -> dict[str, Any]:
-    summary = {name: value for name, value in result.summary().items() if "seconds" not in name}
+    summary, certificate = {name: value for name, value in result.summary().items() if "seconds" not in name}, None
+    if run.certified:
+        whole = certify(problem, result, reference=optimum).to_dict()
+        certificate = {name: whole[name] for name in ("constants", "conditions", "conditions_met", "first_violation")}
     return {
         "status": result.status,
         "summary": summary,
@@ -81,7 +84,7 @@ def _record(run: RunSpec, result: Result, problem: Problem, optimum: Reference, 
         },
         "strong_convexity": problem.strong_convexity,
         "smoothness": smoothness(problem),
-        "certificate": _certificate(problem, result, optimum) if run.certified else None,
+        "certificate": certificate,
     }
 
 
@@ -90,11 +93,6 @@ def promised(run: RunSpec, problem: Problem) -> dict[str, int | None]:
     regions, method = problem.layout.regions(run.regions), make_method(with_learning_rate(run.method, problem))
     setting = setting_of(problem, regions, method, run.rounds)
     return asdict(make_policy(run.policy).promise(setting))
-
-
-def _certificate(problem: Problem, result: Result, optimum: Reference) -> dict[str, Any]:
-    whole = certify(problem, result, reference=optimum).to_dict()
-    return {name: whole[name] for name in ("constants", "conditions", "conditions_met", "first_violation")}
 
 
 @lru_cache(maxsize=4)

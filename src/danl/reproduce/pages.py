@@ -131,7 +131,9 @@ def index_page(
         own = tuple(f"{name}-{reading}-" for reading in ("overview", *figure.readings))
         drawn = [path for path in figures if path.suffix == ".png" and path.name.startswith(own)]
         lines += [f"## {figure.title}", ""] if drawn else []
-        lines += [f"![{path.stem}](figures/{path.name})\n" for path in sorted(drawn, key=_order)]
+        # Overviews first; the paper's penalty before the others.
+        drawn.sort(key=lambda path: ("overview" not in path.name, slug(PAPER) not in path.name, path.name))
+        lines += [f"![{path.stem}](figures/{path.name})\n" for path in drawn]
     if any(path.name == "penalties.png" for path in figures):
         lines += ["## Where each reading converges", "", "![penalties](figures/penalties.png)", ""]
     if verdicts is not None:
@@ -144,8 +146,3 @@ def index_page(
 def open_points() -> str:
     """What the paper leaves open or contradicts, and what we chose."""
     return markdown_table(NumbersTable(("in the paper", "here"), OPEN_POINTS))
-
-
-def _order(path: Path) -> tuple[bool, bool, str]:
-    """Overviews first; the paper's penalty before the others."""
-    return "overview" not in path.name, slug(PAPER) not in path.name, path.name

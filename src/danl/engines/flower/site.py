@@ -68,7 +68,8 @@ class SiteRules:
         """
         if task.name not in self.tasks:
             return f"tasks: {task.name} is not among {', '.join(self.tasks) or 'none'}"
-        rows = _rows_used(task, n_rows)
+        batches = [getattr(task, "batch_size", None), getattr(task, "hessian_batch", None)]
+        rows = min([n_rows, *(batch for batch in batches if batch is not None)])  # that any part of the answer is of
         if rows < self.min_rows:
             return f"min-rows: {rows} rows, and at least {self.min_rows} are asked for"
         if task.name in ("loss", "smoothness"):
@@ -179,9 +180,3 @@ _REFERENCE_KEYS = {
 }
 _RULE_KEYS = {"min-rows": "min_rows", "max-features-per-row": "max_features_per_row", "tasks": "tasks"}
 _FLOWERS_OWN = ("partition-id", "num-partitions")
-
-
-def _rows_used(task: Task, n_rows: int) -> int:
-    """The fewest rows any part of the answer is computed on."""
-    batches: list[int | None] = [getattr(task, "batch_size", None), getattr(task, "hessian_batch", None)]
-    return min([n_rows, *(batch for batch in batches if batch is not None)])
