@@ -101,8 +101,7 @@ class Registry(Generic[T]):
         """
         if not isinstance(given, str):
             if lacks := self._lacks(given):
-                names = ", ".join(self.names())
-                raise InputError(f"{self.argument}={given!r}: must be a name ({names}) or {lacks}")
+                raise InputError(f"{self.argument}={given!r}: must be a name ({', '.join(self.names())}) or {lacks}")
             return given
         name, options = parse_spec(given, argument=self.argument)
         factory, source = self._factory(name)

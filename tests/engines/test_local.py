@@ -126,3 +126,14 @@ def test_a_checkpoint_of_a_problem_by_reference(tmp_path):
 
 def test_a_problem_in_memory_needs_no_connect():
     assert danl.solve(random_problem(), engine=Local()).status == "converged"
+
+
+def test_an_engine_has_every_part_of_the_interface():
+    class Half:
+        name = "half"
+
+        def open(self, problem, *, regions, policy, seed):
+            raise NotImplementedError
+
+    with pytest.raises(InputError, match="name, connect, open, exchange, close; it lacks connect, exchange, close "):
+        danl.solve(random_problem(), engine=Half())

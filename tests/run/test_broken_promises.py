@@ -71,6 +71,11 @@ def test_a_true_promise_is_not():
         assert result.notes == ()
 
 
+def test_no_promise_at_all_is_refused_before_the_run():
+    with pytest.raises(danl.InputError, match=r"promise must return a danl\.policies\.Promise; "):
+        danl.solve(PROBLEM, policy=OneEach(None), regions=3)
+
+
 def policies(draw, rounds):
     """Any policy of danl for 4 workers and 4 regions."""
     keep = draw(st.floats(0.1, 1))

@@ -333,8 +333,7 @@ def try_loss(loss: Loss, targets: Array) -> None:
         values, slopes = tried("value", z), tried("first", z, z.shape)
         if n_outputs > 1:
             return
-        concave = bool((tried("second", z) < 0).any())
-        refuse(concave, "second", "is negative; must be >= 0: the loss has to be convex in z")
+        refuse(bool((tried("second", z) < 0).any()), "second", "is negative; must be >= 0: losses are convex in z")
         h = 1e-3  # between two points a convex function rises as fast as the slopes at both ends allow
         rise = (tried("value", z + h) - tried("value", z - h)) / (2 * h)
         off = np.maximum(tried("first", z - h) - rise, rise - tried("first", z + h))

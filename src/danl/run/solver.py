@@ -19,7 +19,7 @@ from danl.objective.centring import from_centred, to_centred
 from danl.objective.losses import outputs_of
 from danl.objective.problem import Problem, RemoteProblem
 from danl.objective.regions import Regions
-from danl.policies import Policy, Profile, ResourceAware, Setting, make_policy
+from danl.policies import Policy, Profile, Promise, ResourceAware, Setting, make_policy
 from danl.protocol.messages import Array
 from danl.protocol.replies import Guards, ReplyRules
 from danl.run.callback import AnyCallback, Callbacks
@@ -205,6 +205,8 @@ def _prepare(
     made_policy = make_policy(policy, profiles)
     setting = setting_of(problem, made_regions, made_method, int(max_rounds))
     made_policy.check(setting)
+    if not isinstance(made_policy.promise(setting), Promise):
+        raise InputError(f"policy={policy!r}: promise must return a danl.policies.Promise; Promise() promises nothing")
     if profiles is None and isinstance(made_policy, ResourceAware):
         profiles = made_policy.profiles
     if profiles is not None and len(profiles) != problem.n_workers:
