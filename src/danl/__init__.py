@@ -27,7 +27,7 @@ _ALIASES = {
     "objectives": "danl.objective.losses",
     "solver": "danl.run.solver",
 }
-"""Modules with a public name that is not their place in the tree; type checkers read the `.pyi` file of that name."""
+"""Modules with a public name that is not their place in the tree."""
 
 
 class _Alias:
@@ -53,5 +53,13 @@ class _Alias:
 
 sys.meta_path.insert(0, _Alias)  # before the search of folders, which would make a second module of a file
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__all__.remove("solver")  # an old name for what is here by name
+_attribute_of, _, _names = lazy_loader.attach_stub(__name__, __file__)
+__all__ = sorted({*_names, *_ALIASES} - {"solver"})  # an old name for what is here by name
+
+
+def __getattr__(name: str) -> object:
+    return importlib.import_module(f"{__name__}.{name}") if name in _ALIASES else _attribute_of(name)
+
+
+def __dir__() -> list[str]:
+    return __all__

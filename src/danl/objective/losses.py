@@ -45,8 +45,6 @@ class Loss(Protocol):
     """sup of `second`: makes the gradient Lipschitz; inf where there is none."""
     third_bound: ClassVar[float]
     """Lipschitz constant of `second`: makes the Hessian Lipschitz; inf where there is none."""
-    first_bound: ClassVar[float]
-    """sup of |`first`|: makes the loss Lipschitz; inf where there is none."""
     binary: ClassVar[bool]
     """True when targets must be 0 or 1."""
 
@@ -79,7 +77,6 @@ class Logistic:
     r"""log(1 + exp(-s z)) with s = 2 y - 1: binary cross-entropy, the paper's experiments."""
 
     name: ClassVar[str] = "logistic"
-    first_bound: ClassVar[float] = 1.0
     second_bound: ClassVar[float] = 0.25
     third_bound: ClassVar[float] = 1.0 / (6.0 * math.sqrt(3.0))
     binary: ClassVar[bool] = True
@@ -121,7 +118,6 @@ class SquaredError:
     """(z - y)^2 / 2: ridge regression."""
 
     name: ClassVar[str] = "squared"
-    first_bound: ClassVar[float] = math.inf
     second_bound: ClassVar[float] = 1.0
     third_bound: ClassVar[float] = 0.0
     binary: ClassVar[bool] = False
@@ -152,7 +148,6 @@ class Poisson:
     """
 
     name: ClassVar[str] = "poisson"
-    first_bound: ClassVar[float] = math.inf
     second_bound: ClassVar[float] = math.inf
     third_bound: ClassVar[float] = math.inf
     binary: ClassVar[bool] = False
@@ -183,7 +178,6 @@ class SquaredHinge:
     """max(0, 1 - s z)^2 with s = 2 y - 1; its second derivative is the generalised one (2 inside the hinge)."""
 
     name: ClassVar[str] = "squared_hinge"
-    first_bound: ClassVar[float] = math.inf
     second_bound: ClassVar[float] = 2.0
     third_bound: ClassVar[float] = math.inf  # the second derivative jumps at the hinge
     binary: ClassVar[bool] = True
@@ -209,7 +203,6 @@ class Multinomial:
     many optima; with one, the coefficients of the classes sum to zero.
     """
 
-    first_bound: ClassVar[float] = math.sqrt(2.0)
     second_bound: ClassVar[float] = 0.5  # of diag(p) - p p^T (Böhning, 1992)
     third_bound: ClassVar[float] = math.inf  # there is one; nothing here needs it
     binary: ClassVar[bool] = False
@@ -273,7 +266,7 @@ _REGISTRY = Registry[Loss](
     "loss",
     "danl.losses",
     {**{name: type(loss) for name, loss in LOSSES.items()}, MULTINOMIAL: Multinomial},
-    parts=("name", "value", "first", "second", "check_targets", "binary", "first_bound", "second_bound", "third_bound"),
+    parts=("name", "value", "first", "second", "check_targets", "binary", "second_bound", "third_bound"),
     examples={MULTINOMIAL: "multinomial:classes=3"},
 )
 
