@@ -176,19 +176,19 @@ def test_the_end_waits_for_a_page_that_is_open_and_not_longer(running, monkeypat
             waiting.set()
             return super().wait(timeout)
 
-    page._had_end = Told()
+    page.end_was_sent = Told()
     ended = threading.Thread(target=page.wait_for_last_look, daemon=True)
     ended.start()
     assert waiting.wait(TIMEOUT)
-    assert not page._had_end.is_set()
+    assert not page.end_was_sent.is_set()
     ask(server, "/rows?after=5")
     ended.join(TIMEOUT)
     assert not ended.is_alive()
-    assert page._had_end.is_set()
+    assert page.end_was_sent.is_set()
     never_asked = LivePage(Trace(), {})
     never_asked.finish({})
     never_asked.wait_for_last_look()
-    assert not never_asked._had_end.is_set()
+    assert not never_asked.end_was_sent.is_set()
 
 
 def test_findings_are_not_made_at_every_look(running, monkeypatch):

@@ -41,19 +41,14 @@ if TYPE_CHECKING:
 @storable
 @dataclass(frozen=True)
 class Algorithm1State:
-    """w, and what the server keeps from round to round; curvature and memory are None before Phase I."""
+    """w, and what the server keeps from round to round; metric and memory are None before Phase I."""
 
     w: Array
     round: int = 0  # t: 0 is Phase I
     status: Status | None = None
-    curvature: ProjectedHessian | None = None
+    metric: ProjectedHessian | None = None  # [Pi]_mu, in which gradients are measured
     memory: Memory | None = None
     largest: float = 0.0  # of the losses reported so far
-
-    @property
-    def metric(self) -> ProjectedHessian | None:
-        """What gradients are measured in."""
-        return self.curvature
 
 
 @dataclass(frozen=True)
@@ -72,18 +67,14 @@ class Algorithm1:
             task = hessian_task(options, turn.exchange, state.w, batch_size=batch, hessian_batch=hessian_batch)
             return setup.ask_everyone("hessian", task)
         template = GradientTask(
-            turn.exchange,
-            state.w,
-            round=state.round,
-            submodel=options.submodel,
-            batch_size=options.batch_size,
+            turn.exchange, state.w, round=state.round, submodel=options.submodel, batch_size=options.batch_size
         )
         return masked_round(template, setup, turn)
 
     def absorb(self, state: Algorithm1State, replies: Replies, setup: Setup) -> tuple[Algorithm1State, Info]:
-        if state.memory is None or state.curvature is None:
+        if state.memory is None or state.metric is None:
             return self._phase_one(state, replies, setup)
-        return self._phase_two(state, state.memory, state.curvature, replies, setup)
+        return self._phase_two(state, state.memory, state.metric, replies, setup)
 
     def _phase_one(self, state: Algorithm1State, replies: Replies, setup: Setup) -> tuple[Algorithm1State, Info]:
         """Lines 5-7."""
@@ -94,7 +85,7 @@ class Algorithm1:
         assert replies.gradients is not None
         memory = Memory.fresh(replies.gradients, state.w, setup.regions.n_regions, stamp=state.round)
         gradient = mean_gradient(replies, setup.weights)
-        state = replace(state, curvature=curvature, memory=memory)
+        state = replace(state, metric=curvature, memory=memory)
         return self._step(state, curvature, gradient, replies, setup, exact=self.options.batch_size is None)
 
     def _phase_two(

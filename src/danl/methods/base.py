@@ -48,8 +48,6 @@ class Setup:
     """Of every random draw: make generators of it and of the exchange, so that a run can be resumed."""
     tol: float
     """Converged is a decrement of at most this."""
-    strong: bool = True
-    """Whether the penalty is on all of w: it is not on an intercept."""
     free: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Which numbers of w have no penalty, (d,)."""
 
@@ -75,7 +73,7 @@ class Setup:
 
     def strong_convexity_of(self, weights: Array) -> float:
         """The same for the objective with other weights: that of the workers that are there."""
-        return float(weights @ self.penalties) if self.strong else 0.0
+        return 0.0 if self.free.any() else float(weights @ self.penalties)
 
     def floor(self, mu: float | None, weights: Array | None = None) -> float:
         """The projection's floor: the one asked for, or the objective's strong convexity."""

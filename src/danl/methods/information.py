@@ -16,16 +16,7 @@ from typing import Literal
 import numpy as np
 
 from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn
-from danl.protocol.messages import (
-    PERMANENT,
-    Array,
-    Exchange,
-    HessianTask,
-    Mask,
-    ScoresTask,
-    Task,
-    unpack,
-)
+from danl.protocol.messages import PERMANENT, Array, Exchange, HessianTask, Mask, ScoresTask, Task, unpack
 from danl.protocol.replies import Replies
 
 

@@ -33,13 +33,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from danl.methods.acceptance import (
-    Step,
-    anchored,
-    objective_at_anchor,
-    trial_accepted,
-    with_margins,
-)
+from danl.methods.acceptance import Step, anchored, objective_at_anchor, trial_accepted, with_margins
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.curvature_exchange import hessian_task, new_curvature, sketch_number, without_pairs
 from danl.methods.membership import Membership, weights_among

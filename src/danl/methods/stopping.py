@@ -79,7 +79,7 @@ class InitialCurvature:
         """Of all that has no penalty: everything, the intercepts, or nothing."""
         if not setup.penalised:
             return cls(curvature, scale)
-        if setup.strong or not setup.free.any():
+        if not setup.free.any():
             return None
         free = np.flatnonzero(setup.free)
         own = curvature.times(np.eye(setup.n_coefficients)[:, free])[free, np.arange(free.size)]

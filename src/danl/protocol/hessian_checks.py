@@ -69,13 +69,7 @@ def _is_definite(packed: Array, d: int, shift: Array) -> bool:
 
 
 def numbers_fault(
-    task: CurvatureTask,
-    numbers: Array | Array32,
-    penalties: Array,
-    regions: Regions,
-    *,
-    excused: bool,
-    blown_up: bool,
+    task: CurvatureTask, numbers: Array | Array32, penalties: Array, regions: Regions, *, excused: bool, blown_up: bool
 ) -> str | None:
     """What is wrong with the numbers of a part."""
     form, d = HessianForm.of(task), regions.n_coefficients

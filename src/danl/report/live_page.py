@@ -68,7 +68,7 @@ class LivePage:
         self._said: list[Finding] = []
         self._said_at, self._said_took, self._said_of = -np.inf, 0.0, (-1, False)
         self._open_until = -np.inf  # a page is taken to be open until then
-        self._had_end = threading.Event()  # a page has had the end
+        self.end_was_sent = threading.Event()
         self._page = page_of(payload_of([self._run(self._config)], live=True)).encode("utf-8")
 
     def resumed(self, earlier: History) -> None:
@@ -122,14 +122,10 @@ class LivePage:
         }
         return {"done": done, "more": end < count, "run": run}
 
-    def had_everything(self) -> None:
-        """Note that a page has the end of the run: not that it was made for it, but that it was sent."""
-        self._had_end.set()
-
     def wait_for_last_look(self) -> None:
         """Where a page is open, give it the time to see the end."""
         if time.monotonic() < self._open_until:
-            self._had_end.wait(LAST_LOOK_SECONDS)
+            self.end_was_sent.wait(LAST_LOOK_SECONDS)
 
     def _findings(self, count: int, config: Mapping[str, Any], done: bool) -> list[Finding]:
         """The sentences, made anew where that is due; the run does not wait for it."""
@@ -258,7 +254,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
             if self._is_last:
-                self.server.live.had_everything()
+                self.server.live.end_was_sent.set()
 
     def __getattr__(self, name: str) -> Any:
         """Every method of HTTP is answered here, known or not."""

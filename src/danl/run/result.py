@@ -117,22 +117,21 @@ class Result:
         """The run in one flat dictionary of plain numbers and words; None where a number is not known."""
         history = self.history
         last = history[-1] if len(history) else None
+
+        def newest(*names: str) -> dict[str, Any]:
+            values = {name: None if last is None else getattr(last, name) for name in names}
+            return {name: known(value) if isinstance(value, float) else value for name, value in values.items()}
+
         return {
             "status": self.status,
             "method": self.method,
             "rounds": self.n_rounds,
             "exchanges": len(history),
             "hessian_exchanges": int(np.sum(history.column("kind") == "hessian")),
-            "objective": known(last.objective) if last else None,
-            "gap": known(last.gap) if last else None,
-            "grad_norm": known(last.grad_norm) if last else None,
-            "decrement": known(last.decrement) if last else None,
+            **newest("objective", "gap", "grad_norm", "decrement"),
             "bytes_up": int(history.column("bytes_up").sum()),
             "bytes_down": int(history.column("bytes_down").sum()),
-            "min_coverage": last.min_coverage if last else None,
-            "max_staleness": last.max_staleness if last else None,
-            "min_trained": last.min_trained if last else None,
-            "pruning_error": last.pruning_error if last else None,
+            **newest("min_coverage", "max_staleness", "min_trained", "pruning_error"),
             "seconds": float(history.column("seconds").sum()),
             "simulated_seconds": known(float(history.column("simulated_seconds").sum())),
             "failed_replies": len(self.failures),

@@ -222,7 +222,6 @@ def _prepare(
         w0=np.zeros(d),
         weights=problem.weights,
         penalties=problem.penalties,
-        strong=not problem.intercept,
         free=~problem.layout.penalised,
         regions=made_regions,
         policy=made_policy,
