@@ -31,8 +31,8 @@ class Reordered(Local):
     """The local engine with the replies in another order."""
 
     def exchange(self, exchange, *, deadline=None):
-        messages, failures = self._one_by_one(exchange, deadline)
-        return self._form.stack(exchange, dict(sorted(messages.items(), key=lambda item: (item[0] * 7) % 5)), failures)
+        answers = self._one_by_one(exchange, deadline)
+        return self._form.stack(exchange, dict(sorted(answers.items(), key=lambda item: (item[0] * 7) % 5)))
 
 
 class Absent(Local):

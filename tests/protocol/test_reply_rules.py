@@ -44,8 +44,7 @@ class Messages(Local):
         super().__init__(batched=False)
 
     def _one_by_one(self, exchange, deadline):
-        messages, failures = super()._one_by_one(exchange, deadline)
-        return self.changed(exchange.task.exchange, messages), failures
+        return self.changed(exchange.task.exchange, super()._one_by_one(exchange, deadline))
 
 
 class Corrupted(Messages):
