@@ -60,17 +60,17 @@ FLOATS = (
 )
 WORDS = "words "
 """What the names of those begin with that may differ."""
-Told = dict[str, Any]
+Record = dict[str, Any]
 """What is recorded of a case, by name: arrays, and what JSON has."""
 
 
 # What is recorded of a run.
 
 
-def told(result: danl.Result, trace: danl.Trace | None = None) -> Told:
+def record_of(result: danl.Result, trace: danl.Trace | None = None) -> Record:
     """Everything of a run but the time it took."""
     history = result.history
-    found: Told = {
+    found: Record = {
         "status": result.status,
         "method": result.method,
         "exchanges": len(history),
@@ -89,10 +89,10 @@ def told(result: danl.Result, trace: danl.Trace | None = None) -> Told:
         found |= {f"trace {name}": getattr(trace, name) for name in names}
     if result.centre is not None:
         found["centre"] = result.centre
-    return found if result.start is None else found | within("start", told(result.start))
+    return found if result.start is None else found | within("start", record_of(result.start))
 
 
-def within(name: str, found: Told) -> Told:
+def within(name: str, found: Record) -> Record:
     """The same, as a part of more; words stay words."""
     return {
         f"{WORDS}{name} {each.removeprefix(WORDS)}" if each.startswith(WORDS) else f"{name} {each}": value
@@ -125,16 +125,16 @@ class Made:
     of: Callable[[Path], Any]
 
 
-def solved(folder: Path, problem: Callable[[], Any], **arguments: Any) -> Told:
+def solved(folder: Path, problem: Callable[[], Any], **arguments: Any) -> Record:
     """A run."""
     trace = danl.Trace()
     made = {name: value.of(folder) if isinstance(value, Made) else value for name, value in arguments.items()}
-    return told(danl.solve(problem(), trace=trace, **({"max_rounds": MAX_ROUNDS} | made)), trace)
+    return record_of(danl.solve(problem(), trace=trace, **({"max_rounds": MAX_ROUNDS} | made)), trace)
 
 
 def resumed(
     folder: Path, problem: Callable[[], danl.Problem], *, every: int = 1, at: int = 5, **arguments: Any
-) -> Told:
+) -> Record:
     """A run that ends early, the run that goes on from there, and the one that never stopped."""
     checkpoints = danl.Checkpoints(folder / "checkpoints", every=every)
     options = {"max_rounds": MAX_ROUNDS} | arguments
@@ -142,16 +142,23 @@ def resumed(
     rest = danl.solve(problem(), resume=folder / "checkpoints", **options)
     whole = danl.solve(problem(), **options)
     same = rest.w.tobytes() == whole.w.tobytes() and len(rest.history) == len(whole.history)
-    return told(rest) | within("first", told(first)) | within("whole", told(whole)) | {"as if never stopped": same}
+    return (
+        record_of(rest)
+        | within("first", record_of(first))
+        | within("whole", record_of(whole))
+        | {"as if never stopped": same}
+    )
 
 
-def gone_on(folder: Path, problem: Callable[[], danl.Problem], **arguments: Any) -> Told:
+def gone_on(folder: Path, problem: Callable[[], danl.Problem], **arguments: Any) -> Record:
     """A run that converged, and is asked for a smaller tolerance."""
     first = danl.solve(problem(), checkpoint=folder / "checkpoints", tol=1e-3, **arguments)
-    return told(danl.solve(problem(), resume=folder / "checkpoints", **arguments)) | within("first", told(first))
+    return record_of(danl.solve(problem(), resume=folder / "checkpoints", **arguments)) | within(
+        "first", record_of(first)
+    )
 
 
-def promised(folder: Path, policies: tuple[str, ...]) -> Told:
+def promised(folder: Path, policies: tuple[str, ...]) -> Record:
     """What policies promise."""
     rows = np.full(10, 160)
     setting = danl.policies.Setting(
@@ -162,13 +169,13 @@ def promised(folder: Path, policies: tuple[str, ...]) -> Told:
     return {name: asdict(policy.promise(setting)) for name, policy in every.items()}
 
 
-def estimated(folder: Path, make: Callable[[], Any], rows: Callable[[], tuple[Any, ...]], *, grouped: bool) -> Told:
+def estimated(folder: Path, make: Callable[[], Any], rows: Callable[[], tuple[Any, ...]], *, grouped: bool) -> Record:
     """An estimator: fitted, summarised, saved and loaded."""
     X, y = rows()
     groups = np.arange(len(y)) % 7 if grouped else None
     weights = 0.5 + (np.arange(len(y)) % 3) if grouped else None
     model = make().fit(X, y, groups=groups, sample_weight=weights)
-    found = told(model.result_)
+    found = record_of(model.result_)
     for covariance in ("observed", "sandwich"):
         summary = model.summary(covariance=covariance)
         names = ("coef", "std_err", "z", "p_value", "ci_low", "ci_high", "covariance")
@@ -188,12 +195,12 @@ def estimated(folder: Path, make: Callable[[], Any], rows: Callable[[], tuple[An
     return found
 
 
-def commanded(folder: Path, *words: str, out: bool = True) -> Told:
+def commanded(folder: Path, *words: str, out: bool = True) -> Record:
     """The command line: what it prints for programs, and the files it writes."""
     command = [sys.executable, "-m", "danl", *words, "--json", *(["--out", "run"] if out else [])]
     here = os.environ | {"PYTHONPATH": str(Path(danl.__file__).parents[1])}  # this danl, and no other
     done = subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, timeout=300, check=False)
-    found: Told = {"exit status": done.returncode}
+    found: Record = {"exit status": done.returncode}
     if done.stdout:
         found |= dict(leaves("json", json.loads(done.stdout)))
     for path in sorted((folder / "run").rglob("workers.npz")):
@@ -206,22 +213,22 @@ def commanded(folder: Path, *words: str, out: bool = True) -> Told:
     return found
 
 
-def certified(folder: Path, problem: Callable[[], danl.Problem], **arguments: Any) -> Told:
+def certified(folder: Path, problem: Callable[[], danl.Problem], **arguments: Any) -> Record:
     """Theorem 1 on a run."""
     reference = danl.reference_optimum(problem())
     certificate = danl.certify(problem(), danl.solve(problem(), reference=reference, **arguments), reference=reference)
     return dict(leaves("certificate", json.loads(json.dumps(certificate.to_dict()))))
 
 
-def optimum(folder: Path, problem: Callable[[], danl.Problem]) -> Told:
+def optimum(folder: Path, problem: Callable[[], danl.Problem]) -> Record:
     found = danl.reference_optimum(problem())
     return {"w": found.w, "objective": np.array([found.objective, found.grad_norm]), "exchanges": found.exchanges}
 
 
-def informed(folder: Path, problem: Callable[[], danl.Problem]) -> Told:
+def informed(folder: Path, problem: Callable[[], danl.Problem]) -> Record:
     """The Hessian and the scores at a model, by exchanges."""
     w = np.linspace(-0.1, 0.1, problem().n_coefficients)
-    return told(danl.solver.observed_information(problem(), w, scores=True))
+    return record_of(danl.solver.observed_information(problem(), w, scores=True))
 
 
 # Problems.
@@ -365,7 +372,7 @@ ABSENT = {
 RESUMED = (*PRESETS, "danl:curvature=block", "danl:curvature=lowrank:20", "danl:batch_size=40,finish=true")
 MASKED = "coverage:psi=3"
 
-Case = tuple[str, Callable[[Path], Told]]
+Case = tuple[str, Callable[[Path], Record]]
 
 
 def local_cases() -> Iterator[Case]:
@@ -554,8 +561,8 @@ CASES = {"local": local_cases, "ray": ray_cases, "flower": flower_cases}
 def machine() -> dict[str, str]:
     """What the last bits of a result depend on beside the code."""
     info = Path("/proc/cpuinfo")
-    told = info.read_text().partition("\n\n")[0].splitlines() if info.exists() else []
-    named = [line.partition(":")[2].strip() for line in told if line.startswith(("model", "cpu family", "stepping"))]
+    lines = info.read_text().partition("\n\n")[0].splitlines() if info.exists() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith(("model", "cpu family", "stepping"))]
     return {
         "processor": " ".join(named) or platform.processor(),
         "python": platform.python_version(),
@@ -564,7 +571,7 @@ def machine() -> dict[str, str]:
     }
 
 
-def outcome(run: Callable[[Path], Told]) -> Told:
+def outcome(run: Callable[[Path], Record]) -> Record:
     """What a case gives; an error is an outcome as well."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -581,7 +588,7 @@ def outcome(run: Callable[[Path], Told]) -> Told:
 def write(folder: Path, part: str, like: str) -> int:
     """Run the cases of a part and add it to what the folder has; 1 where one ended with an error."""
     arrays: dict[str, Any] = {}
-    cases: dict[str, Told] = {}
+    cases: dict[str, Record] = {}
     for name, run in CASES[part]():
         if like not in name:
             continue
@@ -642,12 +649,14 @@ def same_bits(a: Any, b: Any) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-def compared(a: Told, b: Told, here: bool) -> tuple[list[str], list[str], float, bool]:
+def compared(a: Record, b: Record, here: bool) -> tuple[list[str], list[str], float, bool]:
     """What differs, the words that differ, how far floats are apart at most, and whether all bits are the same."""
     differences, words, largest, bits = [], [], 0.0, True
     for name in dict.fromkeys((*a, *b)):
         if name not in a or name not in b:
-            harmless = name.startswith(WORDS) or (name not in a and name.startswith("json "))  # more is told
+            harmless = name.startswith(WORDS) or (
+                name not in a and name.startswith(("json ", "certificate "))
+            )  # more is told
             (words if harmless else differences).append(f"{name}: only in {'A' if name in a else 'B'}")
         elif isinstance(a[name], np.ndarray) and isinstance(b[name], np.ndarray):
             apart, alike = distance(a[name], b[name]), same_bits(a[name], b[name])
@@ -662,7 +671,7 @@ def compared(a: Told, b: Told, here: bool) -> tuple[list[str], list[str], float,
     return differences, words, largest, bits
 
 
-def must_be_bitwise(name: str, found: Told) -> bool:
+def must_be_bitwise(name: str, found: Record) -> bool:
     """Whether this is a model of one of the methods that are held to the bit; `danl compare` has them in folders."""
     of_the_run = {found.get("method"), found.get("json method")} & set(BITWISE)
     return name.split()[-1] == "w" and bool(of_the_run or [each for each in BITWISE if each in name])

@@ -178,8 +178,9 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and words; what is not finite becomes None."""
         derived = {name: getattr(self.constants, name) for name in ("a", "b", "c", "rho", "low", "high", "reach")}
+        constants = asdict(self.constants) | derived
         return {
-            "constants": {name: known(value) for name, value in (asdict(self.constants) | derived).items()},
+            "constants": {name: value if isinstance(value, int) else known(value) for name, value in constants.items()},
             "conditions": [asdict(condition) for condition in self.conditions],
             "conditions_met": self.conditions_met,
             "applies": self.applies,
