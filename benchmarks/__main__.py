@@ -23,6 +23,7 @@ OTHERS = {
     "walk": "walk",
     "tree": "tree",
     "recorded": "recorded",
+    "versions": "versions",
 }
 """Other names, and their modules."""
 
@@ -35,7 +36,8 @@ def main(words: list[str]) -> int:
         "of README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
         "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured, method: other tables of "
         "docs/method.md. heterogeneous: the table of docs/heterogeneous.md. tree: the figure of docs/architecture.md. "
-        "walk: what one round calls, file by file. recorded: runs of two versions compared. --docs writes into the "
+        "walk: what one round calls, file by file. recorded: runs of two versions compared. versions: their seconds. "
+        "--docs writes into the "
         "documents; `python -m benchmarks NAME --help` lists the options of one.",
     )
     parser.add_argument("name", choices=(*OTHERS, *PARTS), metavar="NAME", help=", ".join((*OTHERS, *PARTS)))

@@ -5,26 +5,17 @@ from __future__ import annotations
 import danl
 from danl.engines import Local
 from danl.protocol.messages import Failure
-from danl.run import loop
 
 
 def iterates(problem, method, *, w0=None, **arguments):
     """[w0, w1, ...]: the model after every exchange of a run that does not stop by itself."""
     models = []
 
-    class Watched(loop.Loop):
-        def _record(self, state, exchange, replies, w, elapsed):
-            if not models:
-                models.append(state.w)
-            models.append(w)
-            return super()._record(state, exchange, replies, w, elapsed)
+    def keep(row, w):
+        models.append(w)
 
-    original, loop.Loop = loop.Loop, Watched
-    try:
-        danl.solve(problem, method=method, w0=w0, tol=0.0, **arguments)
-    finally:
-        loop.Loop = original
-    return models
+    result = danl.solve(problem, method=method, w0=w0, tol=0.0, callback=keep, **arguments)
+    return [result.w0, *models]
 
 
 class Reordered(Local):

@@ -20,7 +20,7 @@ Nothing is safeguarded here: what comes of a step is taken. `danl.methods.safegu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from danl.methods.acceptance import measured_step
@@ -85,8 +85,7 @@ class Algorithm1:
         assert replies.gradients is not None
         memory = Memory.fresh(replies.gradients, state.w, setup.regions.n_regions, stamp=state.round)
         gradient = mean_gradient(replies, setup.weights)
-        state = replace(state, metric=curvature, memory=memory)
-        return self._step(state, curvature, gradient, replies, setup, exact=self.options.batch_size is None)
+        return self._step(state, memory, curvature, gradient, replies, setup, exact=self.options.batch_size is None)
 
     def _phase_two(
         self, state: Algorithm1State, memory: Memory, curvature: ProjectedHessian, replies: Replies, setup: Setup
@@ -101,11 +100,12 @@ class Algorithm1:
         else:
             gradient = memory.mean_covered(setup.weights, trained, setup.regions)
         exact = bool(trained.all()) and self.options.batch_size is None
-        return self._step(replace(state, memory=memory), curvature, gradient, replies, setup, exact=exact)
+        return self._step(state, memory, curvature, gradient, replies, setup, exact=exact)
 
     def _step(
         self,
         state: Algorithm1State,
+        memory: Memory,
         curvature: ProjectedHessian,
         gradient: Array,
         replies: Replies,
@@ -115,7 +115,7 @@ class Algorithm1:
     ) -> tuple[Algorithm1State, Info]:
         """Line 7 or 20, unless the workers have just shown that w is good enough."""
         step, largest, enough = measured_step(curvature, gradient, state.w, state.largest, replies, setup)
-        state, info = replace(state, round=state.round + 1, largest=largest), Info(step.decrement, estimated=not exact)
-        if exact and enough:
-            return replace(state, status="converged"), info
-        return replace(state, w=state.w + step.direction), info
+        status: Status | None = "converged" if exact and enough else None
+        w = state.w + step.direction if status is None else state.w
+        state = Algorithm1State(w, state.round + 1, status, curvature, memory, largest)
+        return state, Info(step.decrement, estimated=not exact)

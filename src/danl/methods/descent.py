@@ -64,61 +64,8 @@ def descend(state: DescentState, replies: Replies, setup: Setup, *, exact: bool)
     return replace(state, w=state.w + direction), info
 
 
-class PlainNewton(HoldsHessian):
-    """Plain steps against the projected Hessian that was exchanged last."""
-
-    mu: float | None = None
-    batch_size: int | None = None
-    hessian_batch: int | None = None
-
-    def __post_init__(self) -> None:
-        check_options(self)
-
-    def begin(self, setup: Setup) -> DescentState:
-        return DescentState(setup.w0)
-
-    def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
-        task = HessianTask(turn.exchange, state.w, self.batch_size, self.hessian_batch)
-        return setup.ask_everyone("hessian", task)
-
-    def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
-        if not len(replies.workers):
-            return too_few(state, replies)
-        if replies.curvature_sum is not None:
-            hessian = mean_hessian(replies, setup.weights, setup.n_coefficients)
-            if not np.isfinite(hessian).all():
-                return replace(state, status="diverged"), Info()
-            state = replace(state, metric=project(hessian, setup.floor(self.mu), setup.strong_convexity))
-        return descend(state, replies, setup, exact=self.batch_size is None and not replies.failures)
-
-
 @dataclass(frozen=True)
-class NewtonZero(PlainNewton):
-    """One Hessian exchange, then full gradients against the fixed curvature.
-
-    Parameters
-    ----------
-    mu : float, optional
-        Floor of the projection. Default: the strong convexity the penalty guarantees.
-    batch_size, hessian_batch : int, optional
-        Rows a worker samples for a gradient and for the Hessian. Default: its whole shard.
-
-    """
-
-    name = "newton-zero"
-
-    mu: float | None = None
-    batch_size: int | None = None
-    hessian_batch: int | None = None
-
-    def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
-        if state.metric is None:
-            return super().plan(state, setup, turn)
-        return setup.ask_everyone("gradient", GradientTask(turn.exchange, state.w, batch_size=self.batch_size))
-
-
-@dataclass(frozen=True)
-class NewtonUndamped(PlainNewton):
+class NewtonUndamped(HoldsHessian):
     """Newton's method with a Hessian exchange every round and the full step, whatever comes of it.
 
     Parameters
@@ -131,6 +78,51 @@ class NewtonUndamped(PlainNewton):
     name = "newton-undamped"
 
     mu: float | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def begin(self, setup: Setup) -> DescentState:
+        return DescentState(setup.w0)
+
+    def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
+        return setup.ask_everyone("hessian", HessianTask(turn.exchange, state.w))
+
+    def absorb(self, state: DescentState, replies: Replies, setup: Setup) -> tuple[DescentState, Info]:
+        if not len(replies.workers):
+            return too_few(state, replies)
+        if replies.curvature_sum is not None:
+            hessian = mean_hessian(replies, setup.weights, setup.n_coefficients)
+            if not np.isfinite(hessian).all():
+                return replace(state, status="diverged"), Info()
+            state = replace(state, metric=project(hessian, setup.floor(self.mu), setup.strong_convexity))
+        sampled = getattr(self, "batch_size", None) is not None
+        return descend(state, replies, setup, exact=not sampled and not replies.failures)
+
+
+@dataclass(frozen=True)
+class NewtonZero(NewtonUndamped):
+    """One Hessian exchange, then full gradients and plain steps against the fixed curvature.
+
+    Parameters
+    ----------
+    mu : float, optional
+        Floor of the projection. Default: the strong convexity the penalty guarantees.
+    batch_size, hessian_batch : int, optional
+        Rows a worker samples for a gradient and for the Hessian. Default: its whole shard.
+
+    """
+
+    name = "newton-zero"
+
+    batch_size: int | None = None
+    hessian_batch: int | None = None
+
+    def plan(self, state: DescentState, setup: Setup, turn: Turn) -> Exchange:
+        if state.metric is None:
+            task = HessianTask(turn.exchange, state.w, self.batch_size, self.hessian_batch)
+            return setup.ask_everyone("hessian", task)
+        return setup.ask_everyone("gradient", GradientTask(turn.exchange, state.w, batch_size=self.batch_size))
 
 
 class FirstOrder:

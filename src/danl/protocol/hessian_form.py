@@ -76,10 +76,8 @@ class HessianForm:
                 return d * d
             case "block":
                 return int(np.square(regions.sizes).sum())
-            case "lowrank":
-                return d * (1 + self.columns(d))
-            case "diag":
-                return d
+            case _:
+                return self.numbers(regions)
 
 
 def packed_blocks(numbers: Array, regions: Regions) -> Iterator[tuple[Array, IntArray]]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from danl.engines import Engine
 from danl.errors import InputError, warn
-from danl.methods import Info, Status, Turn
+from danl.methods import Info, State, Status, Turn
 from danl.methods.acceptance import relative_decrement, scale_of
 from danl.methods.stopping import FLAT, Remark
 from danl.objective.centring import from_centred
@@ -157,28 +157,38 @@ class Loop:
     def _exchange(self) -> tuple[RunState, Row]:
         """Steps 1 to 5."""
         begun, run, before = time.perf_counter(), self.run, self.state
-        turn = Turn(before.exchanges, before.masks.staleness)
-        exchange = run.method.plan(before.method_state, run.setup, turn)
-        self._refuse(_wrong_plan(exchange, before.exchanges))
-        exchange, replies, state = self._transport(exchange)
-        moved: Any = run.method.absorb(before.method_state, replies, run.setup)
-        pair = isinstance(moved, tuple) and len(moved) == 2 and isinstance(moved[1], Info)
-        self._refuse("" if pair else f"absorb returned {moved!r:.60}; (state, Info)")
-        method_state, info = moved
-        self._refuse(_wrong_state("absorb", method_state, len(before.w)))
+        exchange, replies, state = self._transport(self._plan())
+        method_state, info = self._absorb(replies)
         elapsed, w = time.perf_counter() - begun, method_state.w
         estimate = info.decrement if info.estimated else math.inf
         if method_state.status == "quorum_lost" and not info.lost:
             info = replace(info, lost=tuple(sorted(replies.absent)))
-        state = replace(state, method_state=method_state, info=info, estimate=estimate)
         finite = bool(np.isfinite(w).all())
-        state, row = self._record(state, exchange, replies, w if finite else before.w, elapsed)
+        w = w if finite else before.w
+        changes, row = self._record(state, method_state, info, exchange, replies, w, elapsed)
         status = method_state.status
         if not finite or (run.monitor and not row.objective <= BLOWN_UP * state.ceiling):  # nan is not <=
             status = "diverged"
-        elif row.objective < self.separated_below and self._everyone_counts(state):
+        elif row.objective < self.separated_below and self._everyone_counts(method_state):
             status = "diverged"  # there is no optimum: proven
-        return state if status is None else replace(state, status=status), row
+        changes |= {"method_state": method_state, "info": info, "estimate": estimate, "status": status}
+        return replace(state, **changes), row
+
+    def _plan(self) -> Exchange:
+        """Step 1; what the method returns is looked at."""
+        run, state = self.run, self.state
+        exchange = run.method.plan(state.method_state, run.setup, Turn(state.exchanges, state.masks.staleness))
+        self._refuse(_wrong_plan(exchange, state.exchanges))
+        return exchange
+
+    def _absorb(self, replies: Replies) -> tuple[State, Info]:
+        """Step 3, likewise."""
+        moved: Any = self.run.method.absorb(self.state.method_state, replies, self.run.setup)
+        if not isinstance(moved, tuple) or len(moved) != 2 or not isinstance(moved[1], Info):
+            self._refuse(f"absorb returned {moved!r:.60}; (state, Info)")
+        method_state, info = moved
+        self._refuse(_wrong_state("absorb", method_state, len(self.state.w)))
+        return method_state, info
 
     def _refuse(self, wrong: str) -> None:
         """Say what is wrong with what the method returned, if anything is."""
@@ -216,7 +226,9 @@ class Loop:
             self.run, state = begin, replace(state, **start_of(begin))
             if moved:
                 self.open()
-        return self._record(state, exchange, replies, state.w, time.perf_counter() - begun)
+        elapsed = time.perf_counter() - begun
+        changes, row = self._record(state, state.method_state, state.info, exchange, replies, state.w, elapsed)
+        return replace(state, **changes), row
 
     def _check(self) -> tuple[RunState, Row]:
         """Ask everyone for the whole gradient at w, as an estimate says that it is small enough.
@@ -231,26 +243,26 @@ class Loop:
             gradient = mean_gradient(replies, setup.weights)
             scale = scale_of(mean_loss(replies, setup.weights), getattr(method_state, "largest", 0.0))
             decrement = relative_decrement(getattr(method_state, "metric", None), gradient, scale)
-        state = replace(state, info=replace(state.info, decrement=decrement))
-        state, row = self._record(state, exchange, replies, state.w, time.perf_counter() - begun)
+        info, elapsed = replace(state.info, decrement=decrement), time.perf_counter() - begun
+        changes, row = self._record(state, method_state, info, exchange, replies, state.w, elapsed)
         if len(replies.absent) == len(replies.failures):  # else somebody is expected back: ask again
-            state = replace(state, failed_check=state.estimate, estimate=math.inf)
-        return replace(state, status="converged" if decrement <= setup.tol else None), row
+            changes |= {"failed_check": state.estimate, "estimate": math.inf}
+        return replace(state, **changes, info=info, status="converged" if decrement <= setup.tol else None), row
 
-    def _everyone_counts(self, state: RunState) -> bool:
+    def _everyone_counts(self, method_state: State) -> bool:
         """Whether the objective is that of all workers."""
         weights = self.run.setup.weights
-        return np.array_equal(getattr(state.method_state, "weights", weights), weights)
+        return np.array_equal(getattr(method_state, "weights", weights), weights)
 
-    def _measure(self, state: RunState, w: Array) -> tuple[float, float]:
+    def _measure(self, method_state: State, info: Info, w: Array) -> tuple[float, float]:
         """Objective and gradient norm at w; a model that did not move is not measured again.
 
         Where nothing is measured from outside, what the workers reported of it.
         """
         run, before = self.run, self.state
         if not run.monitor or not isinstance(run.problem, Problem):
-            return state.info.objective, state.info.exact_norm
-        weights = getattr(state.method_state, "weights", run.setup.weights)  # fewer workers, another objective
+            return info.objective, info.exact_norm
+        weights = getattr(method_state, "weights", run.setup.weights)  # fewer workers, another objective
         then = getattr(before.method_state, "weights", run.setup.weights)
         if before.exchanges and w is before.w and weights is then:
             return self.history[-1].objective, self.history[-1].grad_norm
@@ -258,12 +270,19 @@ class Loop:
         return objective, float(np.linalg.norm(gradient))
 
     def _record(
-        self, state: RunState, exchange: Exchange, replies: Replies, w: Array, elapsed: float
-    ) -> tuple[RunState, Row]:
-        """Step 4: the state with what the exchange amounted to, and its row."""
+        self,
+        state: RunState,
+        method_state: State,
+        info: Info,
+        exchange: Exchange,
+        replies: Replies,
+        w: Array,
+        elapsed: float,
+    ) -> tuple[dict[str, Any], Row]:
+        """Step 4: what the exchange changes in the state, and its row."""
         run, task, masks, pruned = self.run, exchange.task, state.masks, state.pruning_error
         regions, uncovered, untrained = run.setup.regions, state.uncovered, state.untrained_rounds
-        objective, grad_norm = self._measure(state, w)
+        objective, grad_norm = self._measure(method_state, info, w)
         trained = replies.trained(*masks.staleness.shape)
         up, down = bytes_up(exchange, replies, regions), bytes_down(exchange)
         coverage = tuple(trained.sum(axis=0).tolist())
@@ -294,14 +313,14 @@ class Loop:
                 seconds,
             )
         step, reference = w - state.w, run.reference
-        if reference is not None and not self._everyone_counts(state):
+        if reference is not None and not self._everyone_counts(method_state):
             reference = None  # it is the optimum of another objective
         row = Row(
             exchange=state.exchanges,
             kind=exchange.kind,
             active=len(replies.workers),
             failed=len(self.failures) - state.n_failures,
-            refused=int(state.info.trial_rejected and exchange.kind != "check"),
+            refused=int(info.trial_rejected and exchange.kind != "check"),
             min_coverage=masks.min_coverage,
             max_staleness=masks.max_staleness,
             min_trained=masks.min_trained,
@@ -309,7 +328,7 @@ class Loop:
             objective=objective,
             gap=math.nan if reference is None else objective - reference.objective,
             grad_norm=grad_norm,
-            decrement=state.info.decrement,
+            decrement=info.decrement,
             step_norm=math.sqrt(step @ step),  # at a third of np.linalg.norm's overhead
             model_norm=math.sqrt(w @ w),
             distance=math.nan if reference is None else float(np.linalg.norm(w - reference.w)),
@@ -319,17 +338,9 @@ class Loop:
             simulated_seconds=math.nan if seconds is None else float(seconds[~np.isnan(seconds)].max(initial=0.0)),
             coverage=coverage,
         )
-        state = replace(
-            state,
-            w=w,
-            masks=masks,
-            uncovered=uncovered,
-            untrained_rounds=untrained,
-            pruning_error=pruned,
-            exchanges=state.exchanges + 1,
-            n_failures=len(self.failures),
-        )
-        return state, row
+        count, failed = state.exchanges + 1, len(self.failures)
+        changes = {"w": w, "masks": masks, "uncovered": uncovered, "untrained_rounds": untrained}
+        return changes | {"pruning_error": pruned, "exchanges": count, "n_failures": failed}, row
 
 
 def _by_worker(n_workers: int, dtype: type, *entries: tuple[IntArray, Any]) -> np.ndarray[Any, Any]:
