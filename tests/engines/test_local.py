@@ -137,3 +137,12 @@ def test_an_engine_has_every_part_of_the_interface():
 
     with pytest.raises(InputError, match="name, connect, open, exchange, close; it lacks connect, exchange, close "):
         danl.solve(random_problem(), engine=Half())
+
+
+def test_an_engine_that_returns_something_else_is_named():
+    class Junk(Local):
+        def exchange(self, exchange, *, deadline=None):
+            return {0: "answered"}
+
+    with pytest.raises(InputError, match=r"engine 'local': exchange returned \{0: 'answered'\}; must be a Replies"):
+        danl.solve(random_problem(), engine=Junk())

@@ -202,7 +202,10 @@ class Loop:
         state, asked = self.state, exchange.workers
         if state.excluded:
             exchange = exchange.without(state.excluded)
-        replies = self.run.rules.validate_replies(exchange, self.engine.exchange(exchange), self.run.setup.weights)
+        given = self.engine.exchange(exchange)
+        if not isinstance(given, Replies):
+            raise InputError(f"engine {self.engine.name!r}: exchange returned {given!r:.60}; must be a Replies")
+        replies = self.run.rules.validate_replies(exchange, given, self.run.setup.weights)
         if replies.failures or replies.dropped:
             self.failures.extend(replies.failures.values())
             new = {who: failure for who, failure in replies.failures.items() if failure.kind in fatal}
