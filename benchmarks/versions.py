@@ -94,6 +94,7 @@ class Version:
         self.process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths}, cwd=source, **pipes)
         self.file, self.names = json.loads(self.heard())
         if not Path(self.file).is_relative_to(source):
+            self.close()
             raise SystemExit(f"versions: {source} has no danl: that of {self.file} was imported")
 
     def heard(self) -> str:
@@ -109,6 +110,7 @@ class Version:
     def close(self) -> None:
         self.process.stdin.close()
         self.process.wait(60)
+        self.process.stdout.close()
 
 
 def main(arguments: list[str] | None = None) -> int:

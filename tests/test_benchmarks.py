@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -451,7 +452,7 @@ def test_the_names_there_are(capsys, monkeypatch):
     for name in THREADS:
         monkeypatch.setenv(name, "1")  # put back afterwards
     documents = {"all", "readme", "convergence", "reproduction", "ray", "structured", "method", "heterogeneous", "tree"}
-    assert set(OTHERS) == documents | {"walk", "recorded"}
+    assert set(OTHERS) == documents | {"walk", "recorded", "versions"}
     for name in (*OTHERS, *PARTS):
         with pytest.raises(SystemExit) as ended:
             main([name, "--help"])
@@ -460,6 +461,20 @@ def test_the_names_there_are(capsys, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         main([])
     assert ended.value.code == 2
+
+
+@pytest.mark.slow
+def test_two_versions_take_turns(capsys, monkeypatch, tmp_path):
+    monkeypatch.delenv("DANL_DATA_DIR", raising=False)
+    for name in THREADS:
+        monkeypatch.setenv(name, "1")  # put back afterwards
+    own = str(Path(danl.__file__).parents[1])
+    assert main(["versions", own, "--repeats", "1", "--like", "one by one"]) in (0, 1)  # by the times of this machine
+    shown = capsys.readouterr().out
+    assert shown.count("a1a: danl, one by one") == 1
+    assert "geometric mean" in shown
+    with pytest.raises(SystemExit, match="has no danl"):
+        main(["versions", str(tmp_path)])
 
 
 def test_the_environment_says_how_many_threads():
