@@ -59,3 +59,5 @@ def test_an_alias_is_not_imported_before_it_is_used():
 def test_what_is_not_there_is_not_found(name):
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(name)
+    if name == "danl.flower.nothing":
+        assert importlib.util.find_spec(name) is None

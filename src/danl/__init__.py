@@ -13,7 +13,7 @@ the regions of the model it can afford.
 Names are imported when they are first used, so that `import danl` stays quick; `__init__.pyi` lists them.
 """
 
-import importlib
+import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -40,9 +40,10 @@ class _Alias:
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         package, _, rest = name.partition(".")
         alias, dot, inner = rest.partition(".")
-        if package != __name__ or alias not in _ALIASES:
+        place = _ALIASES.get(alias, "") + dot + inner
+        if package != __name__ or alias not in _ALIASES or importlib.util.find_spec(place) is None:
             return None
-        return ModuleSpec(name, _Alias(_ALIASES[alias] + dot + inner))  # type: ignore[arg-type]
+        return ModuleSpec(name, _Alias(place))  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
         """An empty module, for a moment."""

@@ -185,6 +185,16 @@ def test_right_losses_are_never_refused(y, delta):
         try_loss(Own(value=loss.value, first=loss.first, second=loss.second), np.round(np.abs(y)))  # counts
 
 
+def test_a_loss_in_single_precision_and_rounding_below_zero_are_not_refused():
+    single = {
+        "value": lambda y, z: (z - y).astype(np.float32) ** 2 / 2,
+        "first": lambda y, z: (z - y).astype(np.float32),
+        "second": lambda y, z: np.where(z > 0, 1.0, -1e-17),
+    }
+    for scale in (1.0, 1e3, 1e5):
+        try_loss(Own(**single), scale * np.array([1.7, -2.3, 0.4]))
+
+
 def test_a_loss_of_several_margins_is_tried_as_far_as_it_goes():
     own = type("Several", (Multinomial,), {"__module__": "mine"})
     try_loss(own(classes=3), np.array([0.0, 1.0, 2.0]))

@@ -71,9 +71,10 @@ def test_a_true_promise_is_not():
         assert result.notes == ()
 
 
-def test_no_promise_at_all_is_refused_before_the_run():
-    with pytest.raises(danl.InputError, match=r"promise must return a danl\.policies\.Promise; "):
-        danl.solve(PROBLEM, policy=OneEach(None), regions=3)
+@pytest.mark.parametrize("promise", [None, Promise(min_coverage="3"), Promise(max_staleness=1.5)])
+def test_what_is_no_promise_is_refused_before_the_run(promise):
+    with pytest.raises(danl.InputError, match="promise must return a Promise of whole numbers; "):
+        danl.solve(PROBLEM, policy=OneEach(promise), regions=3)
 
 
 def policies(draw, rounds):

@@ -621,7 +621,7 @@ def test_killed_while_rows_are_added(tmp_path):
 
 # Files nobody wrote.
 
-KIND = {"magic": "danl-checkpoint", "version": 3}
+KIND = {"magic": "danl-checkpoint", "version": 4}
 
 
 @pytest.fixture(scope="module")
@@ -689,7 +689,7 @@ def test_a_planted_pickle_is_never_loaded(good, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     objects = np.empty(1, dtype=object)
     objects[0] = Trap()
-    head = np.frombuffer(json.dumps({"magic": "danl-checkpoint", "version": 3, "digest": ""}).encode(), dtype=np.uint8)
+    head = np.frombuffer(json.dumps({"magic": "danl-checkpoint", "version": 4, "digest": ""}).encode(), dtype=np.uint8)
     planted = [
         pickle.dumps(Trap()),
         npy(objects, allow_pickle=True),

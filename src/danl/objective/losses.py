@@ -326,11 +326,14 @@ def try_loss(loss: Loss, targets: Array) -> None:
         values, slopes = tried("value", z), tried("first", z, z.shape)
         if n_outputs > 1:
             return
-        refuse(bool((tried("second", z) < 0).any()), "second", "is negative; must be >= 0: losses are convex in z")
+        second = tried("second", z)
+        concave = bool((second < -1e-12 * np.abs(second).max()).any())
+        refuse(concave, "second", "is negative; must be >= 0: losses are convex in z")
         h = 1e-3  # between two points a convex function rises as fast as the slopes at both ends allow
         rise = (tried("value", z + h) - tried("value", z - h)) / (2 * h)
         off = np.maximum(tried("first", z - h) - rise, rise - tried("first", z + h))
-        off -= 1e-4 * np.abs(rise) + 1e-12 * np.abs(values)
+        rounding = 4 * np.finfo(values.dtype if values.dtype.kind == "f" else float).eps / h
+        off -= 1e-4 * np.abs(rise) + rounding * np.abs(values)
         row = int(np.argmax(off))
         found = f"is {slopes[row]:.4g} at z = {z[row]:g}, where the slope of value is {rise[row]:.4g}"
         refuse(off[row] > 1e-12, "first", f"{found}; must be the derivative of value in z")

@@ -66,7 +66,9 @@ def trend_of(history: History) -> Trend | None:
     rose = bool(raised[-max(3, len(raised) // 4) :].min() > RISEN * raised.min())
     at_floor = np.flatnonzero(best <= 2 * floor)
     since = None if rose or best[-1] <= 2 * floor[-1] else _slower_since(np.log10(best))
-    rate = 0.0 if since is None else _fall_of(newest)
+    slope, explained = (0.0, 0.0) if since is None else line_through(newest)
+    falls = -slope * (len(newest) - 1) >= FLAT and explained >= LIKE_A_LINE
+    rate = -slope if falls else 0.0  # 0 where the newest are flat, or noise
     end = int(raised.argmin()) if rose else len(best) - 1 if since is None else since
     end = min([end, *at_floor[:1].tolist()])
     logs = np.log10(best[: end + 1])
@@ -93,12 +95,6 @@ def _slower_since(logs: Array) -> int | None:
     if since and (logs[since] - logs[last]) / (last - since) > SLOWER * (logs[0] - logs[since]) / since:
         return None
     return since
-
-
-def _fall_of(logs: Array) -> float:
-    """By how much these fall from one to the next, by a straight line through them; 0 where they are flat or noise."""
-    slope, explained = line_through(logs)
-    return -slope if -slope * (len(logs) - 1) >= FLAT and explained >= LIKE_A_LINE else 0.0
 
 
 def line_through(logs: Array) -> tuple[float, float]:

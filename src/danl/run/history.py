@@ -139,7 +139,7 @@ class History(list[Row]):
         missing = [name for name in _SCALARS if name not in header and name not in _LATER]
         if missing:
             raise InputError(f"{path}: has no column {missing[0]!r}; give the history.csv of a run")
-        regions = sorted((name for name in header if name.startswith(COVERAGE)), key=_region_number)
+        regions = sorted((name for name in header if name.startswith(COVERAGE)), key=lambda name: (len(name), name))
         return cls(
             _parse(path, number, dict(zip(header, line, strict=False)), regions) for number, line in enumerate(lines, 2)
         )
@@ -156,11 +156,6 @@ class History(list[Row]):
             return "History(no exchange)"
         last = self[-1]
         return f"History({len(self)} exchanges, objective {last.objective:.6g}, gradient norm {last.grad_norm:.3g})"
-
-
-def _region_number(name: str) -> tuple[int, str]:
-    digits = name.removeprefix(COVERAGE)
-    return (int(digits), "") if digits.isdecimal() else (0, digits)
 
 
 def _parse(path: Path, number: int, cells: dict[str, str], regions: list[str]) -> Row:

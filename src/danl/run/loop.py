@@ -193,7 +193,7 @@ class Loop:
     def _refuse(self, wrong: str) -> None:
         """Say what is wrong with what the method returned, if anything is."""
         if wrong:
-            returned, _, rule = wrong.partition("; ")
+            returned, _, rule = wrong.rpartition("; ")
             name, exchange = self.run.method.name, self.state.exchanges
             raise InputError(f"method {name!r}: {returned} in exchange {exchange}; must be {rule} (docs/extending.md)")
 

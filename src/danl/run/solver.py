@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from danl.checks import check_number, check_whole
+from danl.checks import check_number, check_whole, is_whole
 from danl.engines import Engine, make_engine
 from danl.errors import InputError, bad_argument, warn
 from danl.methods import DANL, AnyMethod, Setup, make_method
@@ -205,8 +205,9 @@ def _prepare(
     made_policy = make_policy(policy, profiles)
     setting = setting_of(problem, made_regions, made_method, int(max_rounds))
     made_policy.check(setting)
-    if not isinstance(made_policy.promise(setting), Promise):
-        raise InputError(f"policy={policy!r}: promise must return a danl.policies.Promise; Promise() promises nothing")
+    promise = made_policy.promise(setting)
+    if type(promise) is not Promise or not all(each is None or is_whole(each, 0) for each in vars(promise).values()):
+        raise InputError(f"policy={policy!r}: promise must return a Promise of whole numbers; Promise() is none")
     if profiles is None and isinstance(made_policy, ResourceAware):
         profiles = made_policy.profiles
     if profiles is not None and len(profiles) != problem.n_workers:
@@ -258,7 +259,7 @@ def _with_broken_promise(run: PreparedRun, result: Result) -> Result:
     """Note, and warn of, a policy that promised more than was measured, where every reply came."""
     if result.failures or result.dropped or not len(result.history) or not isinstance(run.method, DANL):
         return result  # absences break a promise as well; other methods do not ask the policy
-    promise, last = asdict(run.setup.policy.promise(run.setup.setting)), result.history[-1]
+    promise, last = vars(run.setup.policy.promise(run.setup.setting)), result.history[-1]
     less = {name: getattr(last, name) - promised for name, promised in promise.items() if promised is not None}
     less["max_staleness"] = -less.get("max_staleness", 0)
     broken = [f"{name} of {promise[name]}, and it was {getattr(last, name)}" for name in less if less[name] < 0]
