@@ -192,7 +192,7 @@ def test_a_loss_in_single_precision_and_rounding_below_zero_are_not_refused():
         "second": lambda y, z: np.where(z > 0, 1.0, -1e-17),
     }
     for scale in (1.0, 1e3, 1e5):
-        try_loss(Own(**single), scale * np.array([1.7, -2.3, 0.4]))
+        assert try_loss(Own(**single), scale * np.array([1.7, -2.3, 0.4])) is None
 
 
 def test_a_loss_of_several_margins_is_tried_as_far_as_it_goes():

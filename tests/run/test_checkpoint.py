@@ -274,7 +274,7 @@ def test_a_checkpoint_of_an_older_format_is_refused(tmp_path, monkeypatch):
         danl.solve(random_problem(), resume=tmp_path, **SETTINGS)
     assert str(error.value) == (
         f"resume={str(tmp_path)!r}: holds no checkpoint of this run (checkpoint-00000001.npz: written by another "
-        "version of danl (format 1, this is 3)); go on with the danl that wrote them, or begin anew in another folder"
+        "version of danl (format 1, this is 4)); go on with the danl that wrote them, or begin anew in another folder"
     )
 
 
