@@ -108,7 +108,8 @@ class TerminalView(ProgressLine):
             f"{sums['refused']} refused",
             f"{sums['failed']} replies missing",
         )
-        left = forecast(list(self._seen), tol=self._tol, left=max(self._max_rounds - row.exchange, 0))
+        rounds_left = max(self._max_rounds - row.exchange, 0)
+        left = "" if self._ended else forecast(list(self._seen), tol=self._tol, left=rounds_left)
         marks = Text((scale if len(scale) + len(MARKS_MEAN) <= width else "") + MARKS_MEAN, "dim")
         sections: list[tuple[int, list[Text]]] = [  # what matters less has the larger number
             (6, [Text(self._title, "bold")]),
