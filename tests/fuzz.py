@@ -43,6 +43,7 @@ def setting():
     tasks = [HessianTask(5, w), GradientTask(5, w, np.array([True, False, True])), LossTask(5, w)]
     tasks += [CurvatureTask(5, w, kind, rank=2, sketch=7) for kind in ("block", "lowrank", "diag")]
     tasks += [CurvatureTask(5, w, "lowrank", rank=2, sketch=7, dtype="float32")]
+    tasks += [CurvatureTask(5, w, "full", mask=np.array([True, False, True]), first=3, last=20)]
     rules = ReplyRules(regions, problem.penalties, problem.layout.penalised, overflows=False)
     return rules, [(task, encode(worker.answer(task))) for task in tasks], problem.weights
 

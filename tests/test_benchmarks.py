@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import THREADS, document, growth, memory, network, parts, rounds, speed, start
+from benchmarks import THREADS, certificates, document, growth, memory, network, parts, rounds, speed, start
 from benchmarks.__main__ import OTHERS, PARTS, main
 from benchmarks.blocks import BLOCKS
 from benchmarks.measure import (
@@ -368,6 +368,38 @@ def test_reading_is_raced_on_a_file(tmp_path):
     assert np.isfinite([found["danl"], found["scikit_learn"]]).all()
 
 
+# --- certificates ---
+
+
+@pytest.fixture(scope="module")
+def certified_runs():
+    return {run: certificates.Verdict.of(certificates.certified(run)) for run in certificates.runs()}
+
+
+def test_48_runs_are_certified_and_violate_no_theorem_that_applies(certified_runs):
+    assert len(certified_runs) == 48
+    assert not [run for run, verdict in certified_runs.items() if verdict.violated]
+    assert sum(verdict.inexact for verdict in certified_runs.values()) >= 12
+    assert all(verdict.applies for run, verdict in certified_runs.items() if run.method not in certificates.ALGORITHM_1)
+    printed = [verdict for verdict in certified_runs.values() if verdict.printed_applies]
+    assert any(verdict.printed_violated for verdict in printed)
+    text = certificates.report(certified_runs)
+    assert text.startswith("48 runs, 0 of them violate a theorem that applies.\n\n| runs of | runs |")
+    assert text.splitlines()[-1].startswith("| all | 48 | ")
+
+
+def test_a_violated_theorem_is_counted_and_is_the_status(capsys, monkeypatch):
+    run = certificates.Run("squared", 1e2, "danl", "full")
+    broken = certificates.Verdict(True, False, True, False, False)
+    monkeypatch.setattr(certificates, "runs", lambda: iter([run]))
+    monkeypatch.setattr(certificates.Verdict, "of", lambda certificate: broken)
+    assert certificates.main([]) == 1
+    shown = capsys.readouterr().out
+    assert "1 runs, 1 of them violate a theorem that applies." in shown
+    assert "| all | 1 | 1 | 0 | 1 | 0 | 0 |" in shown
+    assert "violated: Run(loss='squared', alpha=100.0, method='danl'" in shown
+
+
 # --- the document ---
 
 
@@ -451,8 +483,8 @@ def test_a_part_shows_the_rows_it_reads(tmp_path, capsys):
 def test_the_names_there_are(capsys, monkeypatch):
     for name in THREADS:
         monkeypatch.setenv(name, "1")  # put back afterwards
-    documents = {"all", "readme", "convergence", "reproduction", "ray", "structured", "method", "heterogeneous", "tree"}
-    assert set(OTHERS) == documents | {"walk", "recorded", "versions"}
+    documents = {"all", "readme", "convergence", "reproduction", "ray", "structured", "method", "fleets", "tree"}
+    assert set(OTHERS) == documents | {"certify", "walk", "recorded", "versions"}
     for name in (*OTHERS, *PARTS):
         with pytest.raises(SystemExit) as ended:
             main([name, "--help"])

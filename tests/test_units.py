@@ -206,8 +206,12 @@ def test_a_policy_that_trains_nothing_is_not_passed_over_in_silence():
     X, y = rows_of(8, "logistic")
     shards = danl.partition(X, y, workers=3, seed=0)
     problem = danl.Problem(shards, alpha=1e-2)
+
+    def nothing(w, worker, number, rng):
+        return np.zeros(3, dtype=bool)
+
     with pytest.warns(danl.DanlWarning, match="nobody trained any region"):
-        result = danl.solve(problem, policy=lambda w, worker, number, rng: np.zeros(3, dtype=bool), regions=3)
+        result = danl.solve(problem, method="danl:masks=always", policy=nothing, regions=3)
     assert result.status == "converged"
     assert any("nobody trained any region" in note for note in result.notes)
 

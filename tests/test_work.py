@@ -52,7 +52,7 @@ class Counted:
 
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("policy", ["full", "coverage:psi=3"])
-@pytest.mark.parametrize("method", ["danl-masked", "danl", "newton"])
+@pytest.mark.parametrize("method", ["danl-masked", "danl", "danl:masks=always", "newton"])
 def test_passes_products_and_factorisations_of_an_exchange(method, policy, dense, monkeypatch):
     """A gradient is two passes; a Hessian exchange the same two, one product and two Cholesky factorisations."""
     made = problem(dense=dense)
@@ -66,7 +66,7 @@ def test_passes_products_and_factorisations_of_an_exchange(method, policy, dense
     assert ("hessian", 2, 1, 2, 0) in counted.done
 
 
-@pytest.mark.parametrize(("method", "passes"), [("danl-masked", 2), ("danl", 3)])
+@pytest.mark.parametrize(("method", "passes"), [("danl-masked", 2), ("danl:masks=always", 3)])
 def test_a_few_of_many_workers_are_two_passes_over_their_rows(method, passes, monkeypatch):
     """With `danl` everyone tells a loss: one more, over all rows."""
     monkeypatch.setattr("danl.objective.batch.MANY_NUMBERS", 0)

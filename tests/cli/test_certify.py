@@ -1,4 +1,4 @@
-"""`danl certify`: Theorem 1 on a run, in numbers and in words."""
+"""`danl certify`: Theorem 1, or the default's theorem, on a run, in numbers and in words."""
 
 import pytest
 
@@ -24,6 +24,8 @@ def test_conditions_not_met_is_a_proper_answer(capsys):
     assert f"conditions not met: {', '.join(failing)}" in " ".join(ended.err.split())
     assert len(report["squared_distances"]) == len(report["bound"]) == 10
     assert report["bound"][3] == pytest.approx(report["squared_distances"][0] / 8)
+    assert [condition["name"] for condition in report["corrected"]["conditions"]] == ["(1)", "(2)", "(3)"]
+    assert report["corrected"]["applies"] is report["descent"]["applies"] is report["violated"] is False
 
 
 def test_conditions_met(capsys):
@@ -31,7 +33,9 @@ def test_conditions_met(capsys):
     ended = run(capsys, "certify", "a1a", *words)
     assert ended.status == 0
     assert ended.json["conditions_met"] is True
-    assert ended.json["verdict"].startswith("Theorem 1 applies")
+    assert ended.json["verdict"].startswith("The corrected Theorem 1 applies, and holds: ")
+    assert ended.json["corrected"]["applies"] is True
+    assert ended.json["corrected"]["squared_radius"] == 0
     assert ended.json["constants"]["iota_h"] == 0
     assert ended.json["constants"]["high"] is None  # infinite, which JSON does not know
 
@@ -40,10 +44,31 @@ def test_without_json_nothing_goes_to_standard_output(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     ended = run(capsys, "certify", "a1a", "--rounds", "2")
     assert (ended.status, ended.out) == (0, "")
-    for name in (*CONSTANTS, "low", "high"):
+    for name in (*CONSTANTS, "low", "high", "error", "squared_radius"):
         assert f"\n{name} " in ended.err
     assert max(len(line.rstrip()) for line in ended.err.splitlines()) <= 80
     assert "…" not in ended.err
+
+
+@pytest.mark.parametrize("method", ["danl", "danl-secant"])
+def test_the_default_has_a_theorem_of_its_own(capsys, monkeypatch, method):
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ("--method", method, "--alpha", "1e-3", "--policy", "coverage:psi=3", "--json")
+    ended = run(capsys, "certify", "a1a", *words)
+    assert ended.status == 0
+    report = ended.json["descent"]
+    assert report["applies"] is True
+    assert report["first_violation"] is None
+    assert len(report["gaps"]) == len(report["bound"]) > len(report["exact_steps"]) > 0
+    assert (
+        0 < report["least_rate"] < report["rate"] == pytest.approx(2e-4 * 1e-3 * report["length"] / report["curvature"])
+    )
+    for name in ("mu", "smoothness", "curvature", "length", "rate", "longest_wait", "least_rate"):
+        assert f"\n{name} " in ended.err
+    assert "iota_h" not in ended.err
+    assert max(len(line.rstrip()) for line in ended.err.splitlines()) <= 80
+    assert ended.json["verdict"].startswith("The default's theorem holds: the objective never rose in ")
+    assert " ".join(ended.err.split()).endswith(ended.json["verdict"])
 
 
 def test_half_a_run_is_not_certified(capsys, monkeypatch):

@@ -8,11 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 import danl
+from danl.engines import Local
 from danl.objective.regions import Regions
-from danl.protocol.messages import Exchange, GradientTask, LossTask
+from danl.protocol.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, packed_size, unpack
+from danl.protocol.replies import ReplyRules, bytes_down, bytes_up
 from tests.problems import random_problem
 
-METHODS = ("danl", "danl-masked", "newton", "gd", "fedavg", "danl-paper:batch_size=4,hessian_batch=5")
+SAMPLED = "danl-paper:batch_size=4,hessian_batch=5"
+METHODS = ("danl", "danl:masks=always", "danl-masked", "newton", "gd", "fedavg", SAMPLED)
 POLICIES = ("coverage:psi=2", "random:keep=0.6")
 SAME = (
     *("exchange", "kind", "active", "failed", "coverage", "min_coverage", "max_staleness", "min_trained"),
@@ -88,6 +91,86 @@ def answers_twice_alike(make):
         engine.close()
 
 
+def mixed_exchanges(n_workers, n_regions, w):
+    """Exchanges that ask some workers for curvature, or for pieces of it, and others for gradients or losses."""
+    rng = np.random.default_rng(0)
+    everyone, numbers, d = np.arange(n_workers), packed_size(w.size), w.size
+    masks = rng.random((n_workers, n_regions)) < 0.6
+    masks[0], masks[-1] = True, False
+    some = np.where((everyone % 2 == 0)[:, None], [0, numbers], [0, 0])
+    cut = np.sort(rng.integers(0, numbers, size=(n_workers, 2)), axis=1)
+    cut[0], cut[-1] = (0, numbers), (3, 3)
+    whole = HessianTask(3, w)
+    single = CurvatureTask(3, w, "full", dtype="float32")
+    return {
+        "Hessians of some": Exchange("x", whole, everyone, pieces=some),
+        "of nobody": Exchange("x", whole, everyone, pieces=0 * some),
+        "on batches": Exchange("x", HessianTask(3, w, 4, 3), everyone, pieces=some),
+        "on batches of the Hessian": Exchange("x", HessianTask(3, w, None, 3), everyone, pieces=some),
+        "of some, with masks": Exchange("x", whole, everyone, masks, pieces=some),
+        "of a few": Exchange("x", whole, everyone[1:], masks[1:], pieces=some[1:]),
+        "with masks": Exchange("x", whole, everyone, masks),
+        "pieces": Exchange("x", whole, everyone, pieces=cut),
+        "pieces, with masks": Exchange("x", whole, everyone, masks, pieces=cut),
+        "in float32": Exchange("x", single, everyone),
+        "of some in float32": Exchange("x", single, everyone, masks, pieces=some),
+        "pieces in float32": Exchange("x", single, everyone, masks, pieces=cut),
+        "in float64, as a part": Exchange("x", CurvatureTask(3, w, "full"), everyone, masks, pieces=some),
+        "diagonals": Exchange("x", CurvatureTask(3, w, "diag"), everyone, masks, pieces=np.minimum(some, d)),
+        "pieces of sketches": Exchange(
+            "x", CurvatureTask(3, w, "lowrank", 2, dtype="float32"), everyone, pieces=np.minimum(cut, 2 * d)
+        ),
+    }
+
+
+def same_answers_to_mixed_exchanges(engine, problem, regions, w):
+    """What the workers send one by one: who sent what, the sums, the pieces and the bytes."""
+    alone, rules = Local(batched=False), ReplyRules.of(problem, regions)
+    alone.open(problem, regions=regions, policy=None, seed=0)
+    for name, exchange in mixed_exchanges(problem.n_workers, regions.n_regions, w).items():
+        ours, theirs = (
+            rules.validate_replies(exchange, each.exchange(exchange), problem.weights) for each in (engine, alone)
+        )
+        assert (ours.failures, theirs.failures) == ({}, {}), name
+        for field in ("workers", "curvature_senders"):
+            assert getattr(ours, field).tolist() == getattr(theirs, field).tolist(), name
+        np.testing.assert_allclose(ours.losses, theirs.losses, rtol=1e-12, err_msg=name)
+        size = problem.n_workers, regions.n_regions
+        np.testing.assert_array_equal(ours.trained(*size), theirs.trained(*size), err_msg=name)
+        kept = theirs.trained(*size)[:, regions.of_coefficient]
+        np.testing.assert_allclose(*(_gradients(each, kept) for each in (ours, theirs)), rtol=1e-9, atol=1e-13)
+        assert (ours.curvature_sum is None) == (theirs.curvature_sum is None) == ("pieces" in name or "nobody" in name)
+        if "pieces" in name:
+            assert ours.curvatures.keys() == theirs.curvatures.keys() == set(theirs.curvature_senders.tolist())
+            for worker, numbers in theirs.curvatures.items():
+                assert ours.curvatures[worker].dtype == numbers.dtype
+                np.testing.assert_array_equal(ours.curvatures[worker], numbers, err_msg=name)
+        elif theirs.curvature_sum is not None:
+            sums = [each.curvature_sum for each in (ours, theirs)]
+            if "diag" not in name:
+                sums = [unpack(each, w.size) for each in sums]
+            np.testing.assert_allclose(*sums, rtol=1e-11, atol=1e-13, err_msg=name)
+        assert bytes_up(exchange, ours, regions).tolist() == bytes_up(exchange, theirs, regions).tolist()
+        assert len(bytes_down(exchange, regions)) == len(exchange.workers)
+
+
+def _gradients(replies, kept):
+    rows = np.zeros(kept.shape)
+    rows[replies.senders] = replies.gradients
+    return np.where(kept, rows, 0.0)
+
+
+def answers_mixed_exchanges(make):
+    """Workers of one exchange may be asked for different things."""
+    problem = random_problem()
+    engine = open_engine(make(), problem)
+    try:
+        w = np.linspace(-1, 1, problem.n_features)
+        same_answers_to_mixed_exchanges(engine, problem, Regions.make(3, problem.n_features), w)
+    finally:
+        engine.close()
+
+
 def opens_again(make):
     """A method that makes the start opens the engine first, the run itself opens it again."""
     same_run(make, w0="fedavg:rounds=2")
@@ -102,4 +185,4 @@ def closes_twice(make):
     engine.close()
 
 
-CHECKS = (answers_the_task_it_was_given, answers_twice_alike, opens_again, closes_twice)
+CHECKS = (answers_the_task_it_was_given, answers_twice_alike, answers_mixed_exchanges, opens_again, closes_twice)

@@ -9,7 +9,7 @@ import pytest
 import danl
 from danl.engines import Local, Ray
 from danl.errors import InputError
-from danl.protocol.messages import Exchange, HessianTask, LossTask
+from danl.protocol.messages import Exchange, HessianTask, LossTask, packed_size
 from tests.engines import conformance
 from tests.engines.ray_tools import MARKS, Kept, actors_of, assert_same, opened, shards_of
 
@@ -97,6 +97,23 @@ def test_the_driver_holds_no_workers_hessian(problem, engine):
     assert (total.faults, total.lost) == ({}, {})
     everyone = dict.fromkeys(range(6), 0.2)
     assert np.array_equal(replies.add_up(everyone).packed, replies.add_up(everyone).packed)
+
+
+def test_only_the_hessians_of_those_that_send_one_are_added_up(problem, engine):
+    opened(problem, engine)
+    d = problem.n_features
+    whole, w = packed_size(d), np.full(d, 0.1)
+    pieces = np.array([[0, 0], [0, whole], [0, 0], [0, 0], [0, whole], [0, whole]])
+    replies = engine.exchange(Exchange("hessian", HessianTask(0, w), np.arange(6), pieces=pieces))
+    assert replies.curvatures == {}
+    assert (replies.curvature_senders.tolist(), replies.senders.tolist()) == ([1, 4, 5], list(range(6)))
+    total = replies.add_up({1: 0.25, 5: 0.75})
+    expected = 0.25 * problem.local_objectives[1].hessian(w) + 0.75 * problem.local_objectives[5].hessian(w)
+    np.testing.assert_allclose(total.packed, expected[np.triu_indices(d)], rtol=1e-13, atol=1e-16)
+    pieces[2] = 3, 9  # a piece of one: all of them come here
+    replies = engine.exchange(Exchange("hessian", HessianTask(1, w), np.arange(6), pieces=pieces))
+    assert replies.add_up is None
+    assert {who: each.size for who, each in replies.curvatures.items()} == {1: whole, 2: 6, 4: whole, 5: whole}
 
 
 def test_rows_by_reference_of_every_kind(a1a, tmp_path):

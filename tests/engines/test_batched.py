@@ -7,18 +7,31 @@ import pytest
 from scipy import sparse
 
 import danl
+from danl.checks import is_installed
 from danl.engines import Local
 from danl.objective import kernels
 from danl.objective.batch import Segments
-from danl.objective.kernels import Sandwich, dense_sandwich, scipy_sandwich
+from danl.objective.kernels import Sandwich, dense_sandwich, scipy_sandwich, tabmat_sandwich, within
 from danl.objective.regions import Regions
-from danl.protocol.messages import Exchange, GradientTask, HessianTask, LossTask, unpack
+from danl.protocol.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, unpack
+from danl.protocol.replies import ReplyRules
 from danl.server.memory import Memory
+from tests.engines.conformance import same_answers_to_mixed_exchanges
 
 pytestmark = pytest.mark.slow
 
 POLICIES = ["full", "coverage:psi=2,gamma=3", "subset:S=1", "random:keep=0.5", "magnitude:keep=0.5"]
-METHODS = ["danl", "danl-masked", "danl-paper", "newton", "newton-zero", "gd", "danl:batch_size=8"]
+METHODS = [
+    "danl",
+    "danl:masks=always",
+    "danl:curvature_from=2",
+    "danl-masked",
+    "danl-paper",
+    "newton",
+    "newton-zero",
+    "gd",
+    "danl:batch_size=8",
+]
 SAME = ("kind", "coverage", "bytes_up", "bytes_down", "active", "min_coverage", "max_staleness", "min_trained")
 LOSSES = ["logistic", "squared", "poisson", "squared_hinge", "multinomial:classes=3"]
 
@@ -88,6 +101,49 @@ def test_every_reply_is_the_same(loss, dense, intercept, weighted):
             expected = sum(share * alone.curvatures[worker] for worker, share in shares.items())
             d = made.n_coefficients
             close(unpack(together.add_up(shares).packed, d), unpack(expected, d))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_mixed_exchanges_are_the_same(loss, dense, intercept, weighted):
+    made = problem(loss, dense=dense, intercept=intercept, weighted=weighted)
+    w = 0.5 * np.random.default_rng(1).normal(size=made.n_coefficients)
+    same_answers_to_mixed_exchanges(opened(made, batched=True), made, made.layout.regions(3), w)
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_mixed_exchanges_of_many_workers_are_the_same(few, monkeypatch):
+    monkeypatch.setattr("danl.objective.batch.MANY_NUMBERS", 0 if few else 10**9)
+    made = problem("logistic", sizes=(2, 1, 9, 4) * 10)
+    w = 0.5 * np.random.default_rng(1).normal(size=made.n_coefficients)
+    same_answers_to_mixed_exchanges(opened(made, batched=True), made, made.layout.regions(3), w)
+
+
+@pytest.mark.parametrize("piece", [None, (0, 28)])
+def test_hessians_in_float32_are_rounded_as_each_worker_does(piece):
+    made, task = problem("logistic"), CurvatureTask(3, np.linspace(-1, 1, 7), "full", dtype="float32")
+    rules = ReplyRules.of(made, made.layout.regions(3))
+    exchange = Exchange("x", task, np.arange(5), pieces=None if piece is None else np.array([piece] * 5))
+    together, alone = (opened(made, batched=each).exchange(exchange) for each in (True, False))
+    assert (together.curvatures, len(alone.curvatures)) == ({}, 5)
+    sums = [rules.validate_replies(exchange, each, made.weights).curvature_sum for each in (together, alone)]
+    assert sums[0].tobytes() == sums[1].tobytes()
+
+
+def test_a_hessian_too_large_for_float32_is_named_as_it_is_one_by_one():
+    shards = [danl.Shard.of(scale * np.eye(3), np.ones(3)) for scale in (1.0, 1e22, 2.0)]
+    made = danl.Problem(shards, loss="squared", alpha=0.1)
+    exchange = Exchange("x", CurvatureTask(0, np.zeros(3), "full", dtype="float32"), np.arange(3))
+    rules = ReplyRules.of(made, made.layout.regions(1))
+    found = [
+        rules.validate_replies(exchange, opened(made, batched=each, regions=1).exchange(exchange), made.weights)
+        for each in (True, False)
+    ]
+    assert found[0].failures == found[1].failures
+    assert found[0].failures[1].detail == "its curvature is not finite"
+    assert found[0].curvature_sum.tobytes() == found[1].curvature_sum.tobytes()
 
 
 def same_replies(one, other, regions):
@@ -174,6 +230,51 @@ def test_a_model_changed_in_place_has_new_margins():
     first = made.objective(w)
     w += 1.0
     assert made.objective(w) != first
+
+
+@pytest.mark.parametrize("rows", [0, 1, 40, 499, 500])
+@pytest.mark.parametrize("density", [0.05, 0.3, 1.0])
+def test_sandwich_kernels_leave_rows_out(density, rows, monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK_BYTES", 1)  # blocks of 16 dense rows
+    monkeypatch.setattr(kernels, "BLOCK_ENTRIES", 100)
+    rng = np.random.default_rng(0)
+    X = sparse.random(500, 9, density, format="csr", random_state=1, data_rvs=rng.standard_normal)
+    counted = np.sort(rng.permutation(500)[:rows])
+    for second in (rng.random(500), rng.normal(size=500)):
+        own = X.toarray()[counted]
+        expected = own.T @ (own * second[counted, None])
+        without = np.full(500, np.nan)  # of rows that are left out nothing is read
+        without[counted] = second[counted]
+        close(scipy_sandwich(X, without, counted), expected)
+        if is_installed("tabmat"):
+            close(tabmat_sandwich(X)(without, counted), expected)
+        if (second >= 0).all():
+            without = np.nan_to_num(without)
+        close(dense_sandwich(X.toarray(), without, counted), expected)
+
+
+def test_rows_of_workers_without_weight_are_not_gone_through(monkeypatch):
+    made, seen = problem("logistic", dense=True, sizes=(300, 200, 400)), []
+
+    def counted(*arguments):
+        seen.append(within(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr(kernels, "within", counted)
+    w = np.random.default_rng(0).normal(size=7)
+    total = made.batch.hessian_sum(w, np.array([0.0, 0.5, 0.0]))
+    assert sum(map(len, seen)) == 200
+    close(total, 0.5 * made.local_objectives[1].hessian(w))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_an_infinite_worker_without_weight_does_not_spoil_the_sum(intercept):
+    made = problem("poisson", intercept=intercept, sizes=(20, 20))
+    made.shards[0].X.data[:] *= 1e4
+    made = danl.Problem(made.shards, loss="poisson", intercept=intercept, l2=0.3)
+    w = np.ones(made.n_coefficients)
+    assert not np.isfinite(made.batch.hessian_sum(w, np.array([0.5, 0.5]))).all()
+    close(made.batch.hessian_sum(w, np.array([0.0, 0.5])), 0.5 * made.local_objectives[1].hessian(w))
 
 
 @pytest.mark.parametrize("density", [0.05, 0.3, 1.0])
@@ -290,7 +391,8 @@ def test_a_few_of_many_are_a_batch_of_their_own(loss, terms, value, monkeypatch)
 @pytest.mark.slow
 @pytest.mark.parametrize("many", [0, 300], ids=["a large memory", "a small one"])
 @pytest.mark.parametrize(
-    "method", ["danl-masked", "danl-paper", "danl", "danl:memory=raw", "danl-masked:memory=corrected"]
+    "method",
+    ["danl-masked", "danl-paper", "danl:masks=always", "danl:memory=raw,masks=always", "danl-masked:memory=corrected"],
 )
 @pytest.mark.parametrize("policy", ["coverage:psi=2", "coverage:psi=1,gamma=30", "random:keep=0.04"])
 def test_runs_where_a_few_of_many_come_back(method, policy, many, monkeypatch):

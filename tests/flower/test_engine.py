@@ -19,7 +19,7 @@ from danl.objective.problem import RemoteProblem
 from danl.objective.regions import Regions
 from danl.protocol.messages import Exchange, GradientTask, LossReply, LossTask
 from danl.protocol.wire import decode, encode
-from tests.engines.conformance import same_trace
+from tests.engines.conformance import same_answers_to_mixed_exchanges, same_trace
 from tests.flower.fake_grid import FakeGrid, error_reply
 from tests.flower.federations import a1a_shards, same_run, written
 
@@ -87,6 +87,11 @@ def test_the_run_is_the_local_one(settings, configs, problem):
     same_trace(*traces)
     assert np.array_equal(result.w, alone.w)
     assert not result.failures
+
+
+def test_mixed_exchanges_are_those_of_the_workers_one_by_one(configs, problem):
+    _, engine = opened(configs)
+    same_answers_to_mixed_exchanges(engine, problem, Regions.make(4, 123), np.linspace(-0.5, 0.5, 123))
 
 
 def test_samples_weighting_and_the_papers_penalty_reach_the_sites(configs, shards):

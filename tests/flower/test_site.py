@@ -14,7 +14,16 @@ from danl.engines.flower.site import Site, SiteRules
 from danl.errors import InputError
 from danl.objective.problem import RemoteProblem
 from danl.objective.regions import Regions
-from danl.protocol.messages import Failure, GradientTask, HessianTask, LocalStepsTask, LossTask, SmoothnessTask
+from danl.protocol.messages import (
+    CurvatureTask,
+    Exchange,
+    Failure,
+    GradientTask,
+    HessianTask,
+    LocalStepsTask,
+    LossTask,
+    SmoothnessTask,
+)
 from danl.protocol.wire import decode, encode
 from tests.flower.fake_grid import FakeGrid
 from tests.flower.federations import a1a_shards, written
@@ -74,6 +83,32 @@ def test_a_mask_that_is_small_enough_passes_the_ratio(configs, shards):
     refused = answer(site, GradientTask(0, W, two), terms)
     assert (refused.kind, refused.worker) == ("refused", 5)
     assert "62 features of 20 rows" in refused.detail
+
+
+def test_a_site_without_hessians_answers_its_part_of_a_mixed_exchange(configs):
+    """A gradient within an exchange of Hessians is a gradient; a piece of a Hessian is curvature."""
+    closed = configs[2] | {"tasks": "gradient, loss"}
+    engine = GridEngine(FakeGrid(app, [*configs[:2], closed]), sites=3, wait=5.0, poll=0.001)
+    problem = RemoteProblem(alpha=1e-3)
+    engine.open(problem.described(engine.connect(problem)), regions=Regions.make(4, 123), policy=None, seed=0)
+    numbers = 123 * 124 // 2
+    for pieces, refused in (
+        ([(0, numbers), (0, 0), (0, 0)], {}),
+        ([(0, 0), (0, 9), (0, numbers)], {2: "tasks: hessian is not among gradient, loss"}),
+        ([(0, 0), (0, 0), (5, 9)], {2: "tasks: curvature is not among gradient, loss"}),
+    ):
+        replies = engine.exchange(Exchange("hessian", HessianTask(0, W), np.arange(3), pieces=np.array(pieces)))
+        assert {who: (each.kind, each.detail) for who, each in replies.failures.items()} == {
+            who: ("refused", f"site site-2: {rule}") for who, rule in refused.items()
+        }
+        assert replies.senders.tolist() == [who for who in range(3) if who not in refused]
+
+
+def test_a_piece_is_held_against_the_ratio_with_all_features(configs):
+    site = Site.from_config(configs[2] | {"max-features-per-row": 2.0})
+    terms = Opening.of(RemoteProblem(alpha=1e-3), regions=Regions.make(4, 123), policy=None, seed=0)
+    piece = CurvatureTask(0, W, "full", mask=np.array([True, False, False, False]), first=0, last=1)
+    assert "123 features of 20 rows" in answer(site, piece, terms).detail
 
 
 def test_a_mask_the_site_chooses_is_held_against_the_ratio(configs):

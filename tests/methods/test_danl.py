@@ -15,6 +15,7 @@ from tests.tools import iterates
 CURVATURES = (
     "'adaptive' or 'full', 'block', 'lowrank:50' (or another number), 'diag', 'once' or a whole number of rounds >= 1"
 )
+SENDERS = "'everyone', 'able', 'auto' or a whole number of workers >= 1"
 READINGS = {"danl-paper": oracle.danl_paper, "danl-masked": oracle.danl_masked}
 
 
@@ -204,7 +205,11 @@ def test_mu_is_the_floor_of_the_projection():
         ({"curvature": "lowrank"}, f"curvature='lowrank': must be {CURVATURES}"),
         ({"curvature": "lowrank:0"}, f"curvature='lowrank:0': must be {CURVATURES}"),
         ({"pairs": -1}, "pairs=-1: must be a whole number >= 0"),
-        ({"hessian_dtype": "float16"}, "hessian_dtype='float16': must be 'float64' or 'float32'"),
+        ({"hessian_dtype": "float16"}, "hessian_dtype='float16': must be 'auto', 'float64' or 'float32'"),
+        ({"masks": "never"}, "masks='never': must be 'auto' or 'always'"),
+        ({"curvature_from": 0}, f"curvature_from=0: must be {SENDERS}"),
+        ({"curvature_from": True}, f"curvature_from=True: must be {SENDERS}"),
+        ({"curvature_from": "some"}, f"curvature_from='some': must be {SENDERS}"),
         ({"contraction": 1.0}, "contraction=1.0: must be a number between 0 and 1"),
         ({"quorum": 0}, "quorum=0: must be a number between 0 and 1"),
         ({"patience": 0}, "patience=0: must be a whole number >= 1"),

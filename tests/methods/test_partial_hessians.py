@@ -18,7 +18,7 @@ from danl.objective.problem import Problem
 from danl.protocol.messages import CurvatureTask
 from tests.methods.test_safeguarded import hard_problem
 from tests.problems import random_problem, random_shards
-from tests.run.test_checkpoint import StopError, rows, until
+from tests.run.test_checkpoint import goes_on_to_the_bit
 from tests.server.test_partial_curvature import multinomial
 from tests.tools import iterates
 
@@ -34,7 +34,7 @@ def test_every_loss_under_every_kind_of_mask(loss, curvature):
     for alpha, masks in zip((1e-1, 1e-3, 1e-5, 1e-3, 1e-2), MASKS, strict=True):
         problem = random_problem(loss, alpha=alpha, weighted=True, as_sparse=masks == "full")
         reference = danl.reference_optimum(problem)
-        method = f"danl:curvature={curvature}"
+        method = f"danl:curvature={curvature},masks=always"
         result = danl.solve(
             problem, method=method, regions=4, policy=masks, reference=reference, max_rounds=300, tol=1e-10
         )
@@ -50,7 +50,7 @@ def test_intercepts_and_several_classes(curvature, intercept, as_sparse):
     one = Problem(random_shards(as_sparse=as_sparse), alpha=1e-3, intercept=intercept)
     for problem in (one, multinomial(intercept=intercept, as_sparse=as_sparse)):
         reference = danl.reference_optimum(problem)
-        method = f"danl:curvature={curvature}"
+        method = f"danl:curvature={curvature},masks=always"
         result = danl.solve(problem, method=method, policy="coverage:psi=1", reference=reference, max_rounds=300)
         assert result.status == "converged"
         assert abs(result.history[-1].gap) < 1e-13
@@ -81,20 +81,23 @@ def test_regions_that_follow_the_classes_make_a_block_of_every_class():
     dtype=st.sampled_from(["float64", "float32"]),
     alpha=st.sampled_from([1e-12, 1e-8, 1e-4, 1e-1]),
     masks=st.sampled_from(["random:keep=0.3", "coverage:psi=1", "subset:S=1", "full"]),
+    asked=st.sampled_from(["auto", "always"]),
     start=st.sampled_from([0.0, 1.0, 30.0]),
     data=st.data(),
 )
-def test_hard_problems(seed, n_workers, d, condition, loss, curvature, pairs, dtype, alpha, masks, start, data):
+def test_hard_problems(seed, n_workers, d, condition, loss, curvature, pairs, dtype, alpha, masks, asked, start, data):
     """As for whole Hessians: nothing rises, nothing diverges, nobody honest is shut out, converged means converged."""
     problem = hard_problem(seed, n_workers, d, condition, loss, False, "uniform", alpha)
     w0 = (start if loss != "poisson" else start / 30) * np.random.default_rng(seed).normal(size=d)
-    method = DANL(curvature=curvature, pairs=pairs, hessian_dtype=dtype)
+    method = DANL(curvature=curvature, pairs=pairs, hessian_dtype=dtype, masks=asked)
     regions = data.draw(st.integers(1, d))
     result = danl.solve(problem, method=method, regions=regions, policy=masks, w0=w0, max_rounds=200, seed=seed)
     assert result.status in ("converged", "max_rounds")
     assert not result.failures
     f = np.array([problem.objective(w0), *result.history.column("objective")])
-    assert (np.diff(f) <= 64 * np.finfo(float).eps * np.maximum(np.abs(f[:-1]), 1e-300)).all()
+    # The history's objective is measured apart from the losses that the workers report, which do not rise: many steps
+    # at rounding level, as with pairs=0, make it wobble by more than theirs (142 eps was seen).
+    assert (np.diff(f) <= 256 * np.finfo(float).eps * np.maximum(np.abs(f[:-1]), 1e-300)).all()
     if result.status == "converged":
         best = danl.solve(problem, method="newton", w0=result.w, regions=1, max_rounds=30, tol=0.0)
         drop = result.history[-1].objective - best.history[-1].objective
@@ -146,10 +149,10 @@ def test_5000_coefficients_with_partial_masks_and_absences(many):
 
 @pytest.mark.parametrize(("curvature", "bar"), [("block", 90), ("lowrank:50", 40), ("lowrank:10", 55), ("diag", 100)])
 def test_a1a_with_partial_masks(curvature, bar):
-    """Measured: 68, 32, 46 and 77 exchanges, whole Hessians 19; bytes 1.2 to 2.0 MB, whole Hessians 4.0."""
+    """Measured: 67, 27, 54 and 77 exchanges, whole Hessians 19; bytes 1.4 to 2.5 MB, whole Hessians 2.7."""
     data = danl.load_dataset("a1a")
     problem = Problem(danl.partition(data.X, data.y, workers=10, seed=0), alpha=1e-3)
-    method, reference = f"danl:curvature={curvature}", danl.reference_optimum(problem)
+    method, reference = f"danl:curvature={curvature},masks=always", danl.reference_optimum(problem)
     result = danl.solve(problem, method=method, policy="coverage:psi=3", reference=reference, max_rounds=400)
     gap = result.history.column("gap")
     assert result.status == "converged"
@@ -178,7 +181,7 @@ def test_pairs_make_block_and_diag_several_times_faster():
 @pytest.mark.parametrize(("curvature", "numbers"), [("block", 6 + 3 + 3), ("lowrank:2", 7 + 14), ("diag", 7)])
 @pytest.mark.parametrize(("dtype", "size"), [("float64", 8), ("float32", 4)])
 def test_bytes_are_counted_to_the_last_one(curvature, numbers, dtype, size):
-    method = DANL(curvature=curvature, hessian_dtype=dtype)
+    method = DANL(curvature=curvature, hessian_dtype=dtype, masks="always")
     result = danl.solve(random_problem(), method=method, regions=3, max_rounds=3, tol=0.0)
     first, second = result.history[0], result.history[1]
     assert (first.kind, first.bytes_down) == ("hessian", 4 * 8 * 7)
@@ -201,25 +204,26 @@ def test_a_step_from_whole_gradients_is_shortened_and_asked_about_with_whole_gra
 def test_masked_rounds_that_gain_little_give_way_to_whole_gradients():
     data = danl.load_dataset("a1a")
     problem = Problem(danl.partition(data.X, data.y, workers=10, seed=0), alpha=1e-3)
-    result = danl.solve(problem, method="danl:curvature=diag", policy="coverage:psi=1", max_rounds=60, tol=0.0)
+    method = "danl:curvature=diag,masks=always"
+    result = danl.solve(problem, method=method, policy="coverage:psi=1", max_rounds=60, tol=0.0)
     whole = result.history.column("coverage").min(axis=1) == 10
     assert 5 < (~whole).sum() < 25
     assert whole[-20:].mean() > 0.7
 
 
 def test_curvature_waits_longer_each_time_it_has_not_helped():
-    """Without pairs the diagonal is slow whatever is exchanged: the exchanges become rare."""
+    """Without pairs the diagonal is slow whatever is exchanged: the exchanges become rare, where it is not for free."""
     data = danl.load_dataset("a1a")
     problem = Problem(danl.partition(data.X, data.y, workers=10, seed=0), alpha=1e-3)
-    result = danl.solve(problem, method=DANL(curvature="diag", pairs=0), max_rounds=500)
+    result = danl.solve(problem, method=DANL(curvature="diag", pairs=0, masks="always"), max_rounds=500)
     asked = np.flatnonzero(result.history.column("kind") == "hessian")
-    assert 4 <= len(asked) <= 12
+    assert 4 <= len(asked) <= 16
     assert np.diff(asked).max() >= 100
 
 
 def test_it_stops_at_rounding_level_and_says_converged():
     for curvature in CURVATURES:
-        method = DANL(curvature=curvature)
+        method = DANL(curvature=curvature, masks="always")
         result = danl.solve(random_problem(), method=method, policy="coverage:psi=1", tol=1e-300, max_rounds=500)
         assert result.status == "converged"
         assert len(result.history) < 120
@@ -231,7 +235,7 @@ def test_mini_batches(curvature):
     problem = random_problem(alpha=1e-2, sizes=(40, 50, 30))
     reference = danl.reference_optimum(problem)
     for options in ({"batch_size": 8}, {"batch_size": 8, "finish": True}, {"hessian_batch": 10}):
-        method = DANL(curvature=curvature, **options)
+        method = DANL(curvature=curvature, masks="always", **options)
         result = danl.solve(problem, method=method, policy="coverage:psi=1", reference=reference, max_rounds=300)
         assert result.status == "converged"
         assert abs(result.history[-1].gap) < 1e-13
@@ -246,7 +250,7 @@ def test_workers_that_miss_exchanges_at_random(curvature, masks):
     problem = random_problem(alpha=1e-3, sizes=(9, 14, 5, 12, 8, 11))
     reference = danl.reference_optimum(problem)
     for seed in range(3):
-        engine, method = Local(dropout=0.3, seed=seed), DANL(curvature=curvature)
+        engine, method = Local(dropout=0.3, seed=seed), DANL(curvature=curvature, masks=("auto", "always")[seed % 2])
         result = danl.solve(
             problem,
             method=method,
@@ -288,6 +292,7 @@ def test_workers_that_leave_leave_the_objective_of_the_others_and_one_that_is_ba
     assert gone.status == "converged"
     assert gone.notes == ("without worker 1: the objective is that of the 5 workers that are left",)
     np.testing.assert_allclose(gone.w, danl.reference_optimum(rest).w, atol=1e-9)
+    method = replace(method, masks="always")
     back = danl.solve(
         problem, method=method, engine=Local(away={1: (2, 7)}), policy="coverage:psi=1", max_rounds=200, tol=1e-11
     )
@@ -306,8 +311,10 @@ def test_workers_that_leave_leave_the_objective_of_the_others_and_one_that_is_ba
         "danl:curvature=lowrank:2",
         "danl:curvature=lowrank:2,hessian_dtype=float32",
         "danl:curvature=diag,pairs=2",
+        "danl:curvature=diag,masks=always",
         "danl:curvature=diag,batch_size=4",
         "danl:hessian_dtype=float32",
+        "danl:hessian_dtype=float32,masks=always",
     ],
 )
 @pytest.mark.parametrize("engine", ["local", "local:dropout=0.4,seed=5"])
@@ -322,13 +329,7 @@ def test_a_run_taken_up_at_any_exchange_ends_the_same_to_the_bit(method, engine,
         "seed": 3,
     }
     whole = danl.solve(problem, **arguments)
-    for exchange in range(0, len(whole.history) - 1, 4):
-        folder = tmp_path / str(exchange)
-        with pytest.raises(StopError):
-            danl.solve(problem, checkpoint=folder, callback=until(exchange), **arguments)
-        again = danl.solve(problem, resume=folder, **arguments)
-        assert again.w.tobytes() == whole.w.tobytes()
-        assert rows(again) == rows(whole)
+    goes_on_to_the_bit(problem, arguments, whole, range(0, len(whole.history) - 1, 4), tmp_path)
 
 
 @pytest.mark.parametrize("method", ["danl", "danl-masked", "danl-paper", "danl:curvature=block", "danl:curvature=diag"])

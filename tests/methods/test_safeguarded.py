@@ -24,6 +24,7 @@ MASKS = {
     "random": "random:keep=0.3",
     "magnitude": "magnitude:keep=0.4",
 }
+MASKED = DANL(masks="always")  # on small problems whole gradients, and Hessians, cost hardly more than masked ones
 
 
 @pytest.mark.parametrize("masks", MASKS)
@@ -32,7 +33,9 @@ def test_every_loss_under_every_kind_of_mask(loss, masks):
     for alpha in (1e-1, 1e-5):
         problem = random_problem(loss, alpha=alpha, weighted=True, as_sparse=masks == "psi=1")
         reference = danl.reference_optimum(problem)
-        result = danl.solve(problem, regions=4, policy=MASKS[masks], reference=reference, max_rounds=150, tol=1e-9)
+        result = danl.solve(
+            problem, method=MASKED, regions=4, policy=MASKS[masks], reference=reference, max_rounds=150, tol=1e-9
+        )
         assert result.status == "converged"
         assert result.history[-1].gap < 1e-12
         assert np.linalg.norm(problem.value_and_gradient(result.w)[1]) <= 1e-9
@@ -80,14 +83,18 @@ def hard_problem(seed, n_workers, d, condition, loss, weighted, weighting, alpha
     weighting=st.sampled_from(["uniform", "samples"]),
     alpha=st.sampled_from([1e-12, 1e-8, 1e-4, 1e-1]),
     masks=st.sampled_from(["random:keep=0.3", "coverage:psi=1", "subset:S=1", "full", "magnitude:keep=0.2"]),
+    asked=st.sampled_from(["auto", "always"]),
     start=st.sampled_from([0.0, 1.0, 30.0]),
     data=st.data(),
 )
-def test_hard_problems(seed, n_workers, d, condition, loss, weighted, weighting, alpha, masks, start, data):
+def test_hard_problems(seed, n_workers, d, condition, loss, weighted, weighting, alpha, masks, asked, start, data):
     problem = hard_problem(seed, n_workers, d, condition, loss, weighted, weighting, alpha)
     regions = data.draw(st.integers(1, d))
     w0 = (start if loss != "poisson" else start / 30) * np.random.default_rng(seed).normal(size=d)
-    result = danl.solve(problem, regions=regions, policy=masks, w0=w0, max_rounds=300, tol=1e-10, seed=seed)
+    method = DANL(masks=asked)
+    result = danl.solve(
+        problem, method=method, regions=regions, policy=masks, w0=w0, max_rounds=300, tol=1e-10, seed=seed
+    )
     assert result.status in ("converged", "max_rounds")
     assert np.isfinite(result.w).all()
     f = np.array([problem.objective(w0), *result.history.column("objective")])
@@ -122,6 +129,11 @@ def test_with_a_hessian_exchange_every_round_it_is_safeguarded_newton(loss, star
     problem, w0 = random_problem(loss, alpha=1e-3), np.full(7, start)
     ours = danl.solve(problem, method=DANL(curvature=1), policy="coverage:psi=1", w0=w0)
     theirs = danl.solve(problem, method=Newton(), w0=w0)
+    assert ours.status == theirs.status == "converged"
+    np.testing.assert_allclose(ours.w, theirs.w, rtol=1e-7, atol=1e-9)
+    assert (np.diff(ours.history.column("objective")) <= 1e-13).all()
+    if "loss" in theirs.history.column("kind"):  # refused: it halves the step, ours goes to the parabola's lowest point
+        return
     assert list(ours.history.column("kind")) == list(theirs.history.column("kind"))
     np.testing.assert_allclose(ours.w, theirs.w, rtol=1e-10, atol=1e-13)
     np.testing.assert_allclose(
@@ -130,28 +142,30 @@ def test_with_a_hessian_exchange_every_round_it_is_safeguarded_newton(loss, star
 
 
 def test_curvature_every_k_rounds():
-    result = danl.solve(random_problem(l2=5.0), method=DANL(curvature=3), policy=Coverage(psi=1), tol=1e-13)
+    result = danl.solve(random_problem(), method=DANL(curvature=3), policy=Coverage(psi=1), tol=1e-13)
     kinds = list(result.history.column("kind"))
     assert result.status == "converged"
     assert kinds[:7] == ["hessian", "gradient", "gradient", "hessian", "gradient", "gradient", "hessian"]
 
 
-def test_a_rise_is_refused_and_hessians_are_exchanged_at_the_anchor():
-    """Raw memory under one region a round proposes bad steps: each is refused, the model stays, Hessians come next."""
-    problem = random_problem(alpha=1e-4)
-    result = danl.solve(problem, method=DANL(memory="raw"), regions=7, policy=Subset(1), max_rounds=200, tol=1e-9)
+def test_a_rise_is_refused_and_everyone_is_asked_for_the_whole_gradient_at_the_anchor():
+    """Raw memory under one region a round proposes bad steps: each is refused, the model stays, no Hessians come."""
+    problem, method = random_problem(alpha=1e-4), DANL(memory="raw", masks="always")
+    result = danl.solve(problem, method=method, regions=7, policy=Subset(1), max_rounds=200, tol=1e-9)
     rows = list(result.history)
-    refused = [k for k, row in enumerate(rows[:-1]) if row.kind == "gradient" and row.step_norm == 0.0 and k > 0]
+    masked = [k for k, row in enumerate(rows[:-1]) if min(row.coverage) < 4]
+    refused = [k for k in masked if rows[k].step_norm == 0.0]
     assert result.status == "converged"
     assert refused
-    assert all(rows[k + 1].kind in ("hessian", "loss") for k in refused)
+    assert all((rows[k + 1].kind, min(rows[k + 1].coverage)) == ("gradient", 4) for k in refused)
+    assert "loss" not in result.history.column("kind")
     assert (np.diff(result.history.column("objective")) <= 1e-14).all()
 
 
 def test_everyone_tells_the_loss_in_a_masked_round():
     problem, masks = random_problem(), np.zeros((30, 4, 3), dtype=bool)
     masks[:, 0] = True  # only worker 0 trains; the others send 8 bytes
-    result = danl.solve(problem, regions=3, policy=Schedule(masks), max_rounds=30, tol=1e-8)
+    result = danl.solve(problem, method=MASKED, regions=3, policy=Schedule(masks), max_rounds=30, tol=1e-8)
     row = result.history[1]
     assert (row.kind, row.active, row.coverage) == ("gradient", 4, (1, 1, 1))
     assert row.bytes_up == (8 * 7 + 8 + 1) + 3 * 8
@@ -159,7 +173,8 @@ def test_everyone_tells_the_loss_in_a_masked_round():
 
 
 def test_converged_means_the_workers_sent_the_whole_gradient():
-    result = danl.solve(random_problem(), regions=7, policy=Subset(1), tol=1e-9)
+    result = danl.solve(random_problem(), method=MASKED, regions=7, policy=Subset(1), tol=1e-9)
+    assert min(result.history[1].coverage) == 0  # masked rounds led there
     last = result.history[-1]
     assert result.status == "converged"
     assert last.coverage == (4,) * 7  # a full gradient, or a Hessian exchange
@@ -167,10 +182,11 @@ def test_converged_means_the_workers_sent_the_whole_gradient():
 
 
 def test_at_rounding_level_it_stops_and_says_converged():
-    result = danl.solve(random_problem(), policy=Coverage(psi=1), tol=1e-300, max_rounds=500)
-    assert result.status == "converged"
-    assert len(result.history) < 60
-    assert result.history[-1].grad_norm < 1e-14
+    for method in (DANL(), MASKED):
+        result = danl.solve(random_problem(), method=method, policy=Coverage(psi=1), tol=1e-300, max_rounds=500)
+        assert result.status == "converged"
+        assert len(result.history) < 60
+        assert result.history[-1].grad_norm < 1e-14
 
 
 # Absences.
@@ -181,10 +197,11 @@ def test_at_rounding_level_it_stops_and_says_converged():
 def test_workers_that_miss_exchanges_at_random(masks, alpha):
     problem = random_problem(alpha=alpha, sizes=(9, 14, 5, 12, 8, 11))
     reference = danl.reference_optimum(problem)
-    for seed in range(3):
+    for seed, method in ((0, DANL()), (1, MASKED), (2, MASKED), (3, DANL())):
         engine = Local(dropout=0.3, seed=seed)
         result = danl.solve(
             problem,
+            method=method,
             regions=3,
             policy=MASKS[masks],
             engine=engine,
@@ -196,7 +213,7 @@ def test_workers_that_miss_exchanges_at_random(masks, alpha):
         assert result.status == "converged"
         assert result.history[-1].gap < 1e-12
         assert result.notes == ()
-        assert len(result.failures) > 10
+        assert len(result.failures) >= 10
 
 
 def test_those_missing_from_a_hessian_exchange_are_asked_again_for_the_same_model():
@@ -212,8 +229,13 @@ def test_those_missing_from_a_hessian_exchange_are_asked_again_for_the_same_mode
 
 def test_workers_that_leave_for_good_leave_the_objective_of_the_others():
     problem = random_problem(sizes=(9, 14, 5, 12, 8, 11))
-    engine = Local(away={1: (6, None), 4: (6, None)})
-    result = danl.solve(problem, policy=Coverage(psi=1), engine=engine, max_rounds=200, tol=1e-11)
+    for method, since in ((DANL(), 2), (MASKED, 6)):
+        engine = Local(away={1: (since, None), 4: (since, None)})
+        result = danl.solve(problem, method=method, policy=Coverage(psi=1), engine=engine, max_rounds=200, tol=1e-11)
+        assert_left_by_1_and_4(problem, result)
+
+
+def assert_left_by_1_and_4(problem, result):
     rest = danl.Problem([shard for i, shard in enumerate(problem.shards) if i not in (1, 4)], l2=0.5)
     assert result.status == "converged"
     assert result.notes == ("without workers 1, 4: the objective is that of the 4 workers that are left",)
@@ -225,19 +247,20 @@ def test_workers_that_leave_for_good_leave_the_objective_of_the_others():
 
 def test_a_worker_that_joins_late_is_taken_in():
     problem = random_problem(sizes=(9, 14, 5, 12, 8))
-    engine = Local(away={2: (0, 15)})
-    result = danl.solve(problem, policy=Coverage(psi=1), engine=engine, max_rounds=200, tol=1e-11)
-    assert (result.status, result.notes) == ("converged", ())
-    np.testing.assert_allclose(result.w, danl.reference_optimum(problem).w, rtol=1e-8)
+    for method, until in ((DANL(), 11), (MASKED, 15)):
+        engine = Local(away={2: (0, until)})
+        result = danl.solve(problem, method=method, policy=Coverage(psi=1), engine=engine, max_rounds=200, tol=1e-11)
+        assert (result.status, result.notes) == ("converged", ())
+        np.testing.assert_allclose(result.w, danl.reference_optimum(problem).w, rtol=1e-8)
 
 
 def test_a_worker_that_comes_back_is_taken_in_again():
     """Patience of 3: gone from exchange 4 to 12, back afterwards; a tolerance it can only meet with everyone."""
     problem = random_problem(sizes=(9, 14, 5, 12, 8), alpha=1e-6)
     engine = Local(away={0: (4, 12)})
-    result = danl.solve(
-        problem, method=DANL(patience=3, contraction=0.9), policy=Subset(1), engine=engine, max_rounds=200, tol=1e-11
-    )
+    method = DANL(patience=3, contraction=0.9, masks="always")
+    result = danl.solve(problem, method=method, policy=Subset(1), engine=engine, max_rounds=200, tol=1e-11)
+    assert result.history.column("coverage")[8:12].max() == 4  # it was gone for the others
     assert (result.status, result.notes) == ("converged", ())
     np.testing.assert_allclose(result.w, danl.reference_optimum(problem).w, rtol=1e-6, atol=1e-8)
 
@@ -247,8 +270,11 @@ def test_a_worker_that_leaves_at_any_moment_does_not_stop_the_others(seed):
     """Also in the middle of a Hessian exchange, where the model in hand may be worse than the anchor."""
     rng = np.random.default_rng(seed)
     problem = random_problem(seed=seed, alpha=1e-4, sizes=tuple(rng.integers(4, 15, size=rng.integers(3, 8))))
-    engine = Local(away={0: (int(rng.integers(1, 6)), None)})
-    result = danl.solve(problem, regions=4, policy=Coverage(psi=1), engine=engine, max_rounds=150, tol=1e-9, seed=seed)
+    since, method = (int(rng.integers(1, 6)), MASKED) if seed % 2 else (int(rng.integers(1, 4)), DANL())
+    engine = Local(away={0: (since, None)})
+    result = danl.solve(
+        problem, method=method, regions=4, policy=Coverage(psi=1), engine=engine, max_rounds=150, tol=1e-9, seed=seed
+    )
     rest = danl.Problem(problem.shards[1:], alpha=1e-4)
     assert result.status == "converged"
     assert rest.objective(result.w) - danl.reference_optimum(rest).objective < 1e-11
@@ -278,9 +304,11 @@ def test_the_floor_of_the_projection_is_that_of_the_workers_that_remain():
 
 def test_a_sampled_hessian_that_proposes_bad_steps_gives_way_to_all_rows():
     problem = random_problem(alpha=1e-5, sizes=(60, 60), d=6)
-    result = danl.solve(problem, method=DANL(hessian_batch=2), policy=Coverage(psi=1), max_rounds=100, tol=1e-9)
-    assert result.status == "converged"
-    assert np.sum(result.history.column("kind") == "loss") < 20
+    for masks in ("auto", "always"):
+        method = DANL(hessian_batch=2, masks=masks)
+        result = danl.solve(problem, method=method, policy=Coverage(psi=1), max_rounds=100, tol=1e-9)
+        assert result.status == "converged"
+        assert np.sum(result.history.column("step_norm") == 0.0) < 20  # steps that were refused
 
 
 def test_the_quorum_is_lost_in_bounded_time():
@@ -336,12 +364,12 @@ def test_a_noisy_run_converges_by_its_hessian_exchanges(finish):
     assert result.status == "converged"
 
 
-def test_where_hessian_exchanges_no_longer_help_finish_goes_over_to_whole_shards():
+def test_where_exact_gradients_no_longer_help_finish_goes_over_to_whole_shards():
     before = Sampling(batch_size=3, hessian_batch=5, gain=1.0, length=0.5)
-    assert before.after_hessians(0.99, finish=True).batch_size is None
-    assert before.after_hessians(0.99, finish=False).at_floor
+    assert before.after_exact(0.99, finish=True).batch_size is None
+    assert before.after_exact(0.99, finish=False).at_floor
     for finish in (True, False):
-        assert before.after_hessians(0.01, finish=finish) == Sampling(batch_size=3, hessian_batch=5, gain=0.01)
+        assert before.after_exact(0.01, finish=finish) == Sampling(batch_size=3, hessian_batch=5, gain=0.01)
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,9 @@ def test_every_policy(policy, regions, intercept, alpha):
     """Without a penalty on them, the classes' numbers could run off together: nothing tells them not to."""
     problem = classes_problem(intercept=intercept, alpha=alpha)
     reference = danl.reference_optimum(problem)
-    result = danl.solve(problem, regions=regions, policy=PARTIAL[policy], max_rounds=200, tol=1e-10)
+    result = danl.solve(
+        problem, method="danl:masks=always", regions=regions, policy=PARTIAL[policy], max_rounds=200, tol=1e-10
+    )
     assert result.status == "converged"
     coverage = result.history.column("coverage")
     assert coverage.shape[1] == 3

@@ -105,7 +105,7 @@ def test_a_schedule_from_a_file(tmp_path, monkeypatch, cycle):
         ),
         (
             "resource-aware:speed=1",
-            "policy='resource-aware:speed=1': resource-aware has no option 'speed'; it has deadline",
+            "policy='resource-aware:speed=1': resource-aware has no option 'speed'; it has deadline, binding",
         ),
         (
             3,

@@ -76,10 +76,10 @@ def test_only_a_pruned_model_costs_its_share(method, share):
     assert result.history[1].simulated_seconds == pytest.approx(40 * share / 100, rel=1e-14)
 
 
-@pytest.mark.parametrize(("method", "managed"), [("danl", 2), ("danl-masked", 2), ("danl-paper", 3)])
+@pytest.mark.parametrize(("method", "managed"), [("danl:masks=always", 2), ("danl-masked", 2), ("danl-paper", 3)])
 def test_a_deadline_is_planned_with_what_the_method_costs(method, managed):
     """0.3 s of 100 rows a second is 30 of 40 rows: at w the margins take 20 of them, and 5 each of the regions."""
-    policy = ResourceAware([Profile(rows_per_second=100)] * 4, deadline=0.3)
+    policy = ResourceAware([Profile(rows_per_second=100)] * 4, deadline=0.3, binding=False)
     problem = random_problem(d=8, sizes=(40, 40, 40, 40))
     result = danl.solve(problem, method=method, regions=4, policy=policy, max_rounds=1, tol=0.0)
     row = result.history[1]

@@ -11,9 +11,10 @@ import danl
 from danl.engines import Local
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
+from danl.protocol.guards import Guards
 from danl.protocol.hessian_form import HessianForm
 from danl.protocol.messages import CurvatureTask
-from danl.protocol.replies import Guards, ReplyRules
+from danl.protocol.replies import ReplyRules
 from danl.protocol.wire import decode, encode, most_bytes
 from danl.worker.worker import Worker
 from tests.problems import TARGETS, random_shards

@@ -79,7 +79,7 @@ def test_an_idle_worker_is_asked_for_its_loss_and_sends_that():
     np.testing.assert_array_equal(replies.gradients[0, :30], np.arange(30.0))
     np.testing.assert_array_equal(replies.masks, masks)
     assert bytes_up(exchange, replies, REGIONS).tolist() == [8 * 31 + 2, 8]
-    assert bytes_down(exchange).tolist() == [8 * D + 2, 8 * D]
+    assert bytes_down(exchange, REGIONS).tolist() == [8 * D + 2, 8 * D]
     assert replies.trained(6, 9).sum() == 1
     assert replies.trained(6, 9)[1, 0]
 

@@ -13,6 +13,7 @@ from danl.engines import Local
 from danl.errors import InputError
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
+from danl.protocol.guards import Guards
 from danl.protocol.messages import (
     GradientReply,
     GradientTask,
@@ -24,7 +25,7 @@ from danl.protocol.messages import (
     SmoothnessReply,
     SmoothnessTask,
 )
-from danl.protocol.replies import Guards, ReplyRules
+from danl.protocol.replies import ReplyRules
 from tests.problems import random_problem, random_shards
 from tests.protocol.validated import fault, validated
 
@@ -191,7 +192,7 @@ def test_another_mask_than_the_one_planned():
             return replace(reply, mask=~reply.mask, fragment=np.zeros(7 - len(reply.fragment)))
         return reply
 
-    result = settle(problem_of(), engine=Corrupted(change))
+    result = settle(problem_of(), method="danl:masks=always", engine=Corrupted(change))
     assert result.status == "converged"
     (failure,) = result.failures
     assert (failure.worker, failure.kind) == (BAD, "invalid")

@@ -53,6 +53,9 @@ MESSAGES = {
         sizes,
         sizes,
         st.sampled_from(["float64", "float32"]),
+        masks,
+        counts,
+        sizes,
     ),
     GradientTask: st.builds(
         GradientTask,
@@ -71,7 +74,7 @@ MESSAGES = {
     SmoothnessTask: st.builds(SmoothnessTask, counts),
     HessianReply: st.builds(HessianReply, counts, counts, vectors(), st.one_of(st.none(), vectors()), numbers),
     CurvatureReply: st.builds(
-        CurvatureReply, counts, counts, vectors(), st.one_of(vectors(), vectors(np.float32)), numbers
+        CurvatureReply, counts, counts, vectors(), st.one_of(vectors(), vectors(np.float32)), numbers, masks
     ),
     GradientReply: st.builds(GradientReply, counts, counts, masks, vectors(), numbers),
     LossReply: st.builds(LossReply, counts, counts, numbers),
@@ -123,7 +126,8 @@ def test_the_largest_message_fits_and_the_frame_is_small(d):
         HessianReply(10**6, 10**6, w, np.full(packed_size(d), -np.pi), float("-1e-300")),
         CurvatureReply(10**6, 10**6, w, np.full(d + d * ((d - 1) // 2), -np.pi), float("-1e-300")),
         CurvatureReply(10**6, 10**6, w, np.full(packed_size(d), -np.pi, dtype=np.float32), float("-1e-300")),
-        CurvatureTask(10**6, w, "lowrank", 10**6, 2**62, 10**6, 10**6, "float32"),
+        CurvatureReply(10**6, 10**6, w, np.full(packed_size(d), -np.pi), float("-1e-300"), mask),
+        CurvatureTask(10**6, w, "lowrank", 10**6, 2**62, 10**6, 10**6, "float32", mask, 2**62, 2**62),
         GradientTask(10**6, w, mask, True, 10**6, "pruned", 10**6, True),
         LocalStepsTask(10**6, w, 10**6, -1e-300, 10**6),
     ]

@@ -28,6 +28,14 @@ def test_rows_are_what_they_were():
     assert kind_number("something new") == len(KINDS)
 
 
+def test_why_and_of_how_many_are_there():
+    run = run_of([row(0, "hessian", senders=3, why="the start"), row(1, why="it pays"), row(2, why="it pays")])
+    reported = row_columns(run, np.array([0, 2]))
+    assert decoded(reported["senders"], "<i4").tolist() == [3, 0]
+    assert reported["why"]["texts"] == ["the start", "it pays"]
+    assert decoded(reported["why"]["which"], "<u2").tolist() == [0, 1]
+
+
 def test_masks_are_what_they_were():
     run = large_run(30, 7, 5)
     reported, said = masks_of(run)

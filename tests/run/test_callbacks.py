@@ -235,7 +235,7 @@ def test_rows_as_numbers():
     row = danl.solve(random_problem(), regions=3, max_rounds=1).history[0]
     numbers = metrics_of(row)
     assert numbers.keys() == (
-        set(danl.Row.__dataclass_fields__) - {"exchange", "kind", "coverage", "gap", "distance"}
+        set(danl.Row.__dataclass_fields__) - {"exchange", "kind", "why", "coverage", "gap", "distance"}
         - {"simulated_seconds"}
     ) | {"hessian", "coverage_0", "coverage_1", "coverage_2"}  # fmt: skip
     assert (numbers["hessian"], numbers["coverage_1"], numbers["bytes_up"]) == (1.0, 4.0, float(row.bytes_up))

@@ -52,12 +52,32 @@ def until(exchange):
     return stop
 
 
+def goes_on_to_the_bit(problem, arguments, whole, exchanges, folder):
+    """Stop a run after some exchanges and go on from there: it is the run that was not stopped."""
+    for exchange in exchanges:
+        own = folder / str(exchange)
+        with pytest.raises(StopError):
+            danl.solve(problem, checkpoint=own, callback=until(exchange), **arguments)
+        again = danl.solve(problem, resume=own, **arguments)
+        assert again.w.tobytes() == whole.w.tobytes()
+        assert rows(again) == rows(whole)
+
+
 def rows(result):
     names = [name for name in danl.Row.__dataclass_fields__ if name != "seconds"]
     return [[repr(getattr(row, name)) for name in names] for row in result.history]
 
 
-METHODS = [*PRESETS, "danl:batch_size=4", "danl-masked:batch_size=3,hessian_batch=4", "fedavg:batch_size=3"]
+METHODS = [
+    *PRESETS,
+    "danl:masks=always",
+    "danl:curvature_from=1",
+    "danl:curvature_from=2,masks=always",
+    "danl:batch_size=4",
+    "danl:batch_size=4,masks=always",
+    "danl-masked:batch_size=3,hessian_batch=4",
+    "fedavg:batch_size=3",
+]
 
 
 @pytest.mark.slow
@@ -139,7 +159,7 @@ def test_a_torn_checkpoint_is_passed_over_and_the_one_before_it_used(tmp_path):
     problem = random_problem()
     whole = danl.solve(problem, **SETTINGS)
     with pytest.raises(StopError):
-        danl.solve(problem, checkpoint=tmp_path, callback=until(6), **SETTINGS)
+        danl.solve(problem, checkpoint=tmp_path, callback=until(3), **SETTINGS)
     newest = Checkpoints(tmp_path).there()[0]
     newest.write_bytes(newest.read_bytes()[:-200])
     with pytest.warns(DanlWarning, match=f"{newest.name}: torn, or no danl-checkpoint"):
@@ -234,7 +254,7 @@ def test_only_the_runs_own_checkpoints_are_let_go(tmp_path):
     danl.solve(problem, checkpoint=tmp_path / "other", **(SETTINGS | {"seed": 4}))
     others = [path.read_bytes() for path in Checkpoints(tmp_path / "other").there()]
     with pytest.raises(StopError):
-        danl.solve(problem, checkpoint=tmp_path / "own", callback=until(6), **SETTINGS)
+        danl.solve(problem, checkpoint=tmp_path / "own", callback=until(3), **SETTINGS)
     own = Checkpoints(tmp_path / "own")
     foreign = [own.path(99), own.path(98), own.path(1)]
     for path, data in zip(foreign, [*others, others[0]], strict=True):
@@ -274,7 +294,7 @@ def test_a_checkpoint_of_an_older_format_is_refused(tmp_path, monkeypatch):
         danl.solve(random_problem(), resume=tmp_path, **SETTINGS)
     assert str(error.value) == (
         f"resume={str(tmp_path)!r}: holds no checkpoint of this run (checkpoint-00000001.npz: written by another "
-        "version of danl (format 1, this is 4)); go on with the danl that wrote them, or begin anew in another folder"
+        "version of danl (format 1, this is 5)); go on with the danl that wrote them, or begin anew in another folder"
     )
 
 
@@ -323,7 +343,7 @@ def test_through_a_power_cut_the_rows_are_there_before_the_checkpoint_that_count
 
 
 def test_a_checkpoint_costs_the_same_however_long_the_run_is(tmp_path, monkeypatch):
-    """Bytes written for each of 400 exchanges of 20 workers, a third of which do not answer."""
+    """Bytes written for each of 300 exchanges of 20 workers, a third of which do not answer."""
     written, log, keep = [], Appended.append, Checkpoints.write
 
     def append(self, data):
@@ -339,16 +359,16 @@ def test_a_checkpoint_costs_the_same_however_long_the_run_is(tmp_path, monkeypat
     monkeypatch.setattr(Checkpoints, "write", write)
     result = danl.solve(
         random_problem(sizes=(6,) * 20),
-        method="danl:batch_size=3,patience=1000",
+        method="danl:batch_size=3,patience=1000,curvature=diag,pairs=0",  # slow, and with a memory
         policy="coverage:psi=3",
         engine="local:dropout=0.35",
-        max_rounds=400,
+        max_rounds=300,
         tol=0.0,
         checkpoint=tmp_path,
     )
-    assert len(written) == len(result.history) == 401
-    assert len(result.failures) > 2000
-    early, late = np.array(written[50:101]), np.array(written[350:])
+    assert len(written) == len(result.history) == 301
+    assert len(result.failures) > 900
+    early, late = np.array(written[50:101]), np.array(written[250:])
     assert late.mean() <= 1.05 * early.mean()
     assert late.max() <= 1.5 * early.max()
 
@@ -391,7 +411,7 @@ def full(monkeypatch, where, name, exchanges):
 
 
 @pytest.mark.parametrize("target", [(Appended, "append"), (Checkpoints, "write")])
-@pytest.mark.parametrize("exchanges", [range(3, 6), range(3, 99), range(99)])
+@pytest.mark.parametrize("exchanges", [range(3, 5), range(3, 99), range(99)])
 def test_a_checkpoint_that_cannot_be_written_is_one_warning(target, exchanges, tmp_path, monkeypatch):
     problem, whole = random_problem(), danl.solve(random_problem(), **SETTINGS)
     tick = full(monkeypatch, *target, exchanges)
@@ -432,19 +452,19 @@ def test_a_folder_that_is_removed_is_made_again(tmp_path):
 def test_a_log_that_is_changed_or_gone_is_refused(tmp_path):
     problem = random_problem()
     with pytest.raises(StopError):
-        danl.solve(problem, checkpoint=tmp_path, callback=until(6), **SETTINGS)
+        danl.solve(problem, checkpoint=tmp_path, callback=until(3), **SETTINGS)
     log = Checkpoints(tmp_path).log
     data = log.read_bytes()
     whole = danl.solve(problem, **SETTINGS)
     log.write_bytes(data[:-1])  # of the newest: the one before it is used
-    with pytest.warns(DanlWarning, match=r"checkpoint-00000007.npz: checkpoint-rows.jsonl is torn or changed"):
+    with pytest.warns(DanlWarning, match=r"checkpoint-00000004.npz: checkpoint-rows.jsonl is torn or changed"):
         again = danl.solve(problem, resume=tmp_path, checkpoint=tmp_path / "again", **SETTINGS)
     assert rows(again) == rows(whole)
     log.write_bytes(b"x" + data[1:])
-    with pytest.raises(InputError, match=r"00000006.npz: checkpoint-rows.jsonl is torn or changed\); give the folder"):
+    with pytest.raises(InputError, match=r"00000003.npz: checkpoint-rows.jsonl is torn or changed\); give the folder"):
         danl.solve(problem, resume=tmp_path, **SETTINGS)
     log.unlink()
-    with pytest.raises(InputError, match=r"00000006.npz: checkpoint-rows.jsonl cannot be read \(No such file"):
+    with pytest.raises(InputError, match=r"00000003.npz: checkpoint-rows.jsonl cannot be read \(No such file"):
         danl.solve(problem, resume=tmp_path, **SETTINGS)
 
 

@@ -59,7 +59,7 @@ def test_files_from_before_steps_were_marked_as_refused(history, tmp_path):
 
 def test_frame_has_a_column_for_every_region(history):
     frame = history.to_frame()
-    assert frame.shape == (13, 20 + 3)
+    assert frame.shape == (13, 22 + 3)
     assert list(frame.columns[-3:]) == ["coverage_0", "coverage_1", "coverage_2"]
     np.testing.assert_array_equal(frame["coverage_1"], history.column("coverage")[:, 1])
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import danl
-from danl.methods import Exchange, GradientTask, Info, mean_gradient
+from danl.methods import Exchange, GradientTask, HessianTask, Info, mean_gradient
 from tests.problems import random_problem
 
 
@@ -53,6 +53,16 @@ SLIPS = [
         "plan",
         lambda right: with_task(right, exchange=8),
         "plan made a task of exchange 8 in exchange 1; must be one of turn.exchange, 1",
+    ),
+    (
+        "plan",
+        lambda right: Exchange("hessian", HessianTask(1, right.task.w), np.arange(4), pieces=np.array([[0, 29]] * 4)),
+        "plan made pieces that are none in exchange 1; must be for every worker a range [first, last) of the numbers",
+    ),
+    (
+        "plan",
+        lambda right: replace(right, pieces=np.zeros((4, 2), dtype=int)),
+        "plan made pieces that are none in exchange 1; must be for every worker a range [first, last) of the numbers",
     ),
     (
         "plan",

@@ -1,5 +1,7 @@
 """Limited-memory BFGS on any curvature against the dense update, and what the memory makes of any curvature."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from danl.protocol.replies import Replies
 from danl.server.curvature import project
 from danl.server.memory import Memory
 from danl.server.partial_curvature import BlockDiagonal, Diagonal, LowRank
-from danl.server.quasi_newton import QuasiNewton
+from danl.server.quasi_newton import Pairs, QuasiNewton
 from tests.server.test_partial_curvature import assert_is, shuffled, symmetric
 
 
@@ -17,6 +19,10 @@ def bfgs(B, pairs):
     for s, y in pairs:
         B = B - np.outer(B @ s, B @ s) / (s @ B @ s) + np.outer(y, y) / (y @ s)
     return B
+
+
+def with_pair(curvature, s, y, most):
+    return replace(curvature, pairs=curvature.pairs.with_pair(s, y, most))
 
 
 def initial_matrices(d, rng, regions):
@@ -35,7 +41,7 @@ def test_quasi_newton_is_the_bfgs_matrix(count):
         for _ in range(count):
             s = rng.normal(size=8) * 10.0 ** rng.integers(-6, 3)
             pairs.append((s, true @ s))
-            curvature = curvature.with_pair(*pairs[-1], most=5)
+            curvature = with_pair(curvature, *pairs[-1], most=5)
         assert_is(curvature, bfgs(initial.times(np.eye(8)), pairs), rtol=1e-7)
         if pairs:
             s, y = pairs[-1]
@@ -43,17 +49,18 @@ def test_quasi_newton_is_the_bfgs_matrix(count):
 
 
 def test_only_the_newest_pairs_are_kept_and_none_that_rounding_made():
-    rng, start = np.random.default_rng(0), QuasiNewton.start(Diagonal(np.ones(4)), 4)
+    rng, start = np.random.default_rng(0), Pairs.none(4)
     made = start
     for k in range(6):
         s = rng.normal(size=4)
         made = made.with_pair(s, (k + 1) * s, most=3)
-    assert len(made.steps) == 3
+    assert len(made) == 3
+    np.testing.assert_allclose(np.sum(made.steps * made.changes, axis=1), 1.0)
     np.testing.assert_allclose(np.linalg.norm(made.changes, axis=1) / np.linalg.norm(made.steps, axis=1), [4, 5, 6])
     s = np.array([1.0, 0, 0, 0])
     for y in (-s, np.array([0, 1.0, 0, 0]), np.zeros(4), np.full(4, np.nan)):
-        assert not len(start.with_pair(s, y, most=3).steps)
-    assert not len(start.with_pair(s, s, most=0).steps)
+        assert not len(start.with_pair(s, y, most=3))
+    assert not len(start.with_pair(s, s, most=0))
 
 
 def test_the_memory_takes_any_curvature_as_it_takes_a_matrix():
@@ -69,7 +76,7 @@ def test_the_memory_takes_any_curvature_as_it_takes_a_matrix():
     step = rng.normal(size=d)
     for initial in initial_matrices(d, rng, regions):
         s = rng.normal(size=d)
-        for curvature in (initial, QuasiNewton.start(initial, d).with_pair(s, 2 * s, most=3)):
+        for curvature in (initial, with_pair(QuasiNewton.start(initial, d), s, 2 * s, 3)):
             matrix = project(curvature.times(np.eye(d)), 1e-9)
             np.testing.assert_allclose(
                 memory.corrected(weights, curvature, w, regions),
@@ -88,7 +95,7 @@ def test_pairs_on_a_whole_hessian_correct_its_steps_and_not_its_products():
     whole, regions = project(symmetric(d, d, rng) + 0.1 * np.eye(d), 0.1), Regions.make(3, d)
     s, y, offsets, shares = rng.normal(size=d), rng.normal(size=d), rng.normal(size=(2, d)), rng.random((3, 2))
     y *= np.sign(s @ y)
-    made = QuasiNewton.start(whole, d).with_pair(s, y, most=3)
+    made = with_pair(QuasiNewton.start(whole, d), s, y, 3)
     np.testing.assert_allclose(made.solve(y), s, rtol=1e-9)
     assert made.times(s).tobytes() == whole.times(s).tobytes()
     corrections = [each.memory_correction(offsets, shares, regions).tobytes() for each in (made, whole)]
@@ -101,9 +108,22 @@ def test_pairs_are_of_whole_gradients_of_the_same_workers():
     everyone, fewer = np.full(3, 1 / 3), np.array([0.5, 0.5, 0.0])
     models = rng.normal(size=(4, d))
     first = start.with_gradient(models[0], true @ models[0], everyone, most=5)
-    assert not len(first.steps)
+    assert not len(first.pairs)
     second = first.with_gradient(models[1], true @ models[1], everyone.copy(), most=5)
     np.testing.assert_allclose(second.times(models[1] - models[0]), true @ (models[1] - models[0]), rtol=1e-9)
     third = second.with_gradient(models[2], true @ models[2], fewer, most=5)  # of another objective
-    assert not len(third.steps)
-    assert len(third.with_gradient(models[3], true @ models[3], fewer, most=5).steps) == 1
+    assert not len(third.pairs)
+    assert len(third.with_gradient(models[3], true @ models[3], fewer, most=5).pairs) == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_pairs_on_a_matrix_make_the_bfgs_matrix(count):
+    rng = np.random.default_rng(count)
+    true, matrix, pairs = symmetric(6, 6, rng) + 0.1 * np.eye(6), np.diag(rng.uniform(0.5, 2.0, size=6)), Pairs.none(6)
+    steps = rng.normal(size=(count, 6))
+    for s in steps:
+        pairs = pairs.with_pair(s, true @ s, most=5)
+    made = pairs.on(matrix)
+    np.testing.assert_allclose(made, bfgs(matrix, [(s, true @ s) for s in steps]), rtol=1e-9, atol=1e-12)
+    if count:
+        np.testing.assert_allclose(made @ steps[-1], true @ steps[-1], rtol=1e-9, atol=1e-12)

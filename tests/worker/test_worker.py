@@ -5,7 +5,15 @@ from danl.engines import Local
 from danl.errors import InputError
 from danl.objective.regions import Regions
 from danl.policies import Promise, Random
-from danl.protocol.messages import GradientTask, HessianTask, LocalStepsTask, LossTask, SmoothnessTask, unpack
+from danl.protocol.messages import (
+    CurvatureTask,
+    GradientTask,
+    HessianTask,
+    LocalStepsTask,
+    LossTask,
+    SmoothnessTask,
+    unpack,
+)
 from danl.run.solver import solve
 from danl.worker.worker import Worker
 from tests.problems import random_problem
@@ -39,6 +47,21 @@ def test_hessian_loss_and_smoothness():
     np.testing.assert_array_equal(reply.gradient, objective.value_and_gradient(W)[1])
     assert subject.answer(LossTask(0, W)).loss == pytest.approx(objective.value(W), rel=1e-15)
     assert subject.answer(SmoothnessTask(0)).smoothness == objective.smoothness()
+
+
+@pytest.mark.parametrize("batches", [{}, {"batch_size": 5, "hessian_batch": 6}], ids=["all rows", "batches"])
+def test_a_piece_of_the_hessian_and_of_the_gradient_are_cut_from_the_whole(batches):
+    subject, _ = worker()
+    mask, kept = np.array([False, True, True]), np.array([3, 4, 5, 6])
+    whole = subject.answer(HessianTask(2, W, **batches))
+    reply = subject.answer(CurvatureTask(2, W, "full", mask=mask, first=4, last=11, **batches))
+    np.testing.assert_array_equal(reply.numbers, whole.packed_hessian[4:11])
+    np.testing.assert_array_equal(reply.gradient, whole.gradient[kept])
+    np.testing.assert_array_equal(reply.mask, mask)
+    assert (reply.loss, reply.worker, reply.exchange) == (whole.loss, 1, 2)
+    rest = subject.answer(CurvatureTask(2, W, "full", mask=~mask & mask, first=11, **batches))
+    np.testing.assert_array_equal(rest.numbers, whole.packed_hessian[11:])
+    assert rest.gradient.shape == (0,)
 
 
 def test_local_steps_descend():
@@ -117,7 +140,7 @@ def test_a_mask_that_is_none_is_refused(mask, returned):
     said = rf"^Chosen\.mask for worker 1 in round 4 returned {returned}: must be booleans of shape \(3,\)"
     with pytest.raises(InputError, match=said):
         worker(Chosen(mask))[0].answer(GradientTask(4, W, choose=True, round=4))
-    for method in ("danl", "danl-masked:batch_size=5"):  # all workers together, and one by one
+    for method in ("danl:masks=always", "danl-masked:batch_size=5"):  # all workers together, and one by one
         with pytest.raises(InputError, match=r"^Chosen\.mask for worker 0 in round 1 returned "):
             solve(random_problem(), regions=3, method=method, policy=Chosen(mask), engine=Local())
 

@@ -26,7 +26,7 @@ LONGEST = 500
 """Characters of a setting's text; what is longer is cut."""
 LEFT_OUT = ("w0",)
 """Settings that are as long as the model."""
-_NUMBERS = tuple(field.name for field in fields(Row) if field.name not in ("exchange", "kind", "coverage"))
+_NUMBERS = tuple(field.name for field in fields(Row) if field.name not in ("exchange", "kind", "why", "coverage"))
 
 
 class Logger(Callback):

@@ -1,8 +1,9 @@
-"""`danl certify`: a run, and what Theorem 1 has to say about it."""
+"""`danl certify`: a run, and what Theorem 1, or the theorem of the default method, has to say about it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Annotated
 
 from rich.table import Column, Table
@@ -10,17 +11,19 @@ from rich.text import Text
 
 from danl.cli.display import console, plain_table, right
 from danl.cli.options import RUN, Json, RunOptions, option, shares_options
-from danl.theory import Certificate
+from danl.theory import Certificate, Condition, Descent
 from danl.theory import certify as certify_run
 
 
 @shares_options
 def certify(
     options: RunOptions,
-    method: Annotated[str, option(RUN, "Of Algorithm 1: danl-paper, danl-masked or newton-zero.")] = "danl-paper",
+    method: Annotated[str, option(RUN, "Algorithm 1 (danl-paper, danl-masked, newton-zero), or danl.")] = "danl-paper",
     as_json: Json = False,
 ) -> int:
-    """Check Theorem 1 on a problem: its constants, its conditions, and the measured distances against 2^-t.
+    """Check a theorem on a run: its constants, its conditions, and what was measured against its bound.
+
+    Theorem 1, printed and corrected, for methods that are Algorithm 1; for danl and danl-secant their own.
 
     Example: danl certify a1a --policy coverage:psi=3,gamma=2 --alpha 1e-2
     """
@@ -34,8 +37,11 @@ def certify(
     if as_json:
         print(json.dumps({"data": job.data.name, "status": result.status} | certificate.to_dict(), allow_nan=False))
     screen.print(f"{job.title}, {result.method}: {result.status}", style="bold")
-    screen.print(constants_table(certificate))
-    screen.print(conditions_table(certificate))
+    if certificate.descent.applies:
+        screen.print(descent_table(certificate.descent))
+    else:
+        screen.print(constants_table(certificate))
+        screen.print(conditions_table((*certificate.corrected.conditions, *certificate.conditions)))
     screen.print(certificate.verdict)
     return 0
 
@@ -58,18 +64,45 @@ MEANINGS = {
     "high": "(b + sqrt(rho)) / (2 a)",
     "initial_distance": "|w0 - w*|",
 }
+CORRECTED = {
+    "longest_step": "s: measured, or sqrt(n) (L + Lambda) / mu",
+    "error": "bound of |grad F^t - grad f(w_t)|",
+    "squared_radius": "radius^2 = 8 error^2 / mu^2",
+}
 
 
 def constants_table(certificate: Certificate) -> Table:
     table = plain_table(Column("constant", no_wrap=True), right("value"), Column("what it is", style="dim"))
     for name, meaning in MEANINGS.items():
         table.add_row(name, f"{getattr(certificate.constants, name):.4g}", meaning)
+    for name, meaning in CORRECTED.items():
+        table.add_row(name, f"{getattr(certificate.corrected, name):.4g}", meaning)
     return table
 
 
-def conditions_table(certificate: Certificate) -> Table:
+def conditions_table(conditions: Iterable[Condition]) -> Table:
     table = plain_table("condition", "statement", "here", "holds")
-    for condition in certificate.conditions:
+    for condition in conditions:
         verdict = Text("yes", style="green") if condition.holds else Text("no", style="bold red")
         table.add_row(condition.name, condition.statement, condition.numbers, verdict)
+    return table
+
+
+OF_THE_DEFAULT = {
+    "mu": "strong convexity",
+    "smoothness": "iota_g: Lipschitz constant of the gradients",
+    "curvature": "M: largest |g|^2 / g^T B^-1 g of the exact steps",
+    "length": "eta: what no exact step was shorter than",
+    "rate": "q: 2 c1 mu eta / M, c1 = 1e-4",
+    "longest_wait": "K: an exact step in any so many exchanges",
+    "least_curvature": "m before the run",
+    "largest_curvature": "M before the run",
+    "least_rate": "q before the run",
+}
+
+
+def descent_table(descent: Descent) -> Table:
+    table = plain_table(Column("constant", no_wrap=True), right("value"), Column("what it is", style="dim"))
+    for name, meaning in OF_THE_DEFAULT.items():
+        table.add_row(name, f"{getattr(descent, name):.4g}", meaning)
     return table

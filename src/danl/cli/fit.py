@@ -14,6 +14,7 @@ from rich.console import Console
 
 from danl.callbacks import MLflow, TensorBoard
 from danl.cli.display import console
+from danl.cli.explain import explanation
 from danl.cli.flower import fit_on_sites, on_sites
 from danl.cli.options import (
     OUTPUT,
@@ -65,6 +66,9 @@ def fit(
         str | None, option(OUTPUT, "Log to MLflow: a server's address, or sqlite:///mlflow.db.", "--mlflow")
     ] = None,
     tensorboard: Annotated[Path | None, option(OUTPUT, "Folder for TensorBoard's events.", "--tensorboard")] = None,
+    explain: Annotated[
+        bool, option(OUTPUT, "Say what was asked of whom in every exchange, and why.", "--explain")
+    ] = False,
     out: Out = None,
     force: Force = False,
     serve: Annotated[
@@ -100,6 +104,8 @@ def fit(
             result, whole = fit_on_sites(
                 options, method, reference=reference, live=live, loggers=loggers, out=out, as_json=as_json
             )
+            if explain:
+                screen.print(explanation(result.history))
             return EXIT[result.status] if whole else NOT_WRITTEN
         folder = checkpoint or resume
         checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
@@ -132,6 +138,8 @@ def fit(
         missing = write_run(out, result, job.title, config, screen, job.data)
     report = run_report(options, job.data_summary, result, None if missing else out, optimum)
     show_result(screen, job.title, report, result, as_json=as_json)
+    if explain:
+        screen.print(explanation(result.history))
     if earlier.rows == len(result.history):
         screen.print(nothing_left(result, options.rounds), soft_wrap=True)
     whole = say_written(out, missing, screen)

@@ -102,6 +102,14 @@ class RunOptions:
             "CSV of the workers' machines (rows_per_second, uplink, downlink, memory, workers), for simulated seconds.",
         ),
     ] = None
+    binding: Annotated[
+        bool | None,
+        option(
+            RUN,
+            "Whether a deadline of resource-aware holds for every exchange (its default).",
+            "--binding/--no-binding",
+        ),
+    ] = None
     init: Annotated[str, option(RUN, "The start: zero, or fedavg:rounds=10 (the paper's).")] = "zero"
     rounds: Annotated[int, option(RUN, "Most exchanges after the first one.")] = 100
     tol: Annotated[float, option(RUN, "Stop at this decrement (docs/method.md#the-end), by the workers' word.")] = 1e-10
@@ -114,11 +122,22 @@ class RunOptions:
     seed: Annotated[int, option(RUN, "Of the partition, the masks and the mini-batches.")] = 0
     quiet: Annotated[bool, option(OUTPUT, "No live display.", "--quiet", "-q")] = False
 
+    def bound_policy(self) -> str:
+        """The policy with --binding among its options."""
+        if self.binding is None:
+            return self.policy
+        if self.policy.partition(":")[0] != "resource-aware":
+            raise InputError(
+                f"--binding: is for --policy resource-aware:deadline=..., not for {self.policy!r}; leave it out, or "
+                "give the machines by --profiles and that policy"
+            )
+        return with_option(self.policy, "binding", str(self.binding).lower())
+
     def job(self, *methods: str) -> Job:
         """Make everything that has a name; then load the data, divide it, and state the problem."""
         made = {method: make_method(self.with_batches(method)) for method in methods}
         profiles = None if self.profiles is None else read_profiles(self.profiles)
-        policy, engine, start = make_policy(self.policy, profiles), make_engine(self.engine), self.start()
+        policy, engine, start = make_policy(self.bound_policy(), profiles), make_engine(self.engine), self.start()
         loss = None if self.loss == MULTINOMIAL else make_loss(self.loss)
         data = load_dataset(
             self.data,

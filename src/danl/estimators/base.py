@@ -83,7 +83,7 @@ class DANLModel(FittedAttributes):
     workers: int = 10
     regions: Any = None
     policy: Any = None
-    method: Any = "danl-secant"
+    method: Any = "danl"
     engine: Any = "local"
     tol: float = 1e-12
     max_rounds: int = 200

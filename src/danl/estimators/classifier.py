@@ -40,8 +40,8 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         How the features are cut; "classes" makes one region of every class. Default: 4.
     policy : str, policy or callable, optional
         Who trains what in each round; see `danl.policies`. Default: everyone everything.
-    method : str or method, default="danl-secant"
-        See `danl.methods`. The default is "danl" with curvature from the gradients as well: fewer exchanges.
+    method : str or method, default="danl"
+        See `danl.methods`.
     engine : str or engine, default="local"
         Where the workers run: this process, "ray" or "flower".
     tol : float, default=1e-12

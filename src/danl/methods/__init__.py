@@ -2,8 +2,8 @@
 
 | name | class | what it is |
 | --- | --- | --- |
-| danl | DANL() | the default: corrected memory, safeguarded, Hessians when progress asks for them |
-| danl-secant | DANL(secant=20, contraction=0.1, window=2) | the default, with curvature from the gradients as well |
+| danl | DANL() | the default: safeguarded, asks the cheapest question that pays |
+| danl-secant | DANL() | the former name of what is the default now |
 | danl-masked | DANL(memory="raw", curvature="once") | gradients at w, only what is sent is masked |
 | danl-paper | DANL(submodel="pruned", memory="raw", curvature="once") | Algorithm 1 to the letter |
 | newton-zero | NewtonZero | one Hessian, full gradients: Algorithm 1 with full masks |
@@ -40,7 +40,7 @@ from danl.storage.serialize import storable
 
 PRESETS: dict[str, Callable[..., AnyMethod]] = {
     "danl": DANL,
-    "danl-secant": partial(DANL, secant=20, contraction=0.1, window=2),
+    "danl-secant": DANL,
     "danl-masked": partial(DANL, submodel="full", memory="raw", curvature="once"),
     "danl-paper": partial(DANL, submodel="pruned", memory="raw", curvature="once"),
     "newton-zero": NewtonZero,

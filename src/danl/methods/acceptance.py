@@ -59,6 +59,13 @@ class Step:
         decrement, negligible = relative(hidden - slope, scale), _at_rounding(left, scale)
         return cls(direction, slope, hidden, scale, gain, left, decrement, negligible)
 
+    def with_curvature_of(self, share: float) -> Step:
+        """Where the curvature is that of workers with this share of the objective: Pi is at least share times it.
+
+        So the decrement is at most 1 / sqrt(share) times what it looks like.
+        """
+        return self if share >= 1 else replace(self, decrement=self.decrement / math.sqrt(share))
+
     def accepts(self, before: float, after: float) -> bool:
         """Armijo's rule: whether the loss is low enough at the end of the step."""
         return low_enough(before, after, self.scale, self.length * self.slope)

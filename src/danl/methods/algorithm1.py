@@ -27,7 +27,7 @@ from danl.methods.acceptance import measured_step
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.curvature_exchange import hessian_task
 from danl.methods.questions import masked_round
-from danl.protocol.messages import Array, Exchange, GradientTask
+from danl.protocol.messages import Array, Dtype, Exchange, GradientTask
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian
 from danl.server.curvature import ProjectedHessian, project
@@ -64,7 +64,10 @@ class Algorithm1:
         options = self.options
         if state.memory is None:  # Phase I, line 1
             batch, hessian_batch = options.batch_size, options.hessian_batch
-            task = hessian_task(options, turn.exchange, state.w, batch_size=batch, hessian_batch=hessian_batch)
+            dtype: Dtype = "float32" if options.hessian_dtype == "float32" else "float64"
+            task = hessian_task(
+                options, turn.exchange, state.w, dtype=dtype, batch_size=batch, hessian_batch=hessian_batch
+            )
             return setup.ask_everyone("hessian", task)
         template = GradientTask(
             turn.exchange, state.w, round=state.round, submodel=options.submodel, batch_size=options.batch_size

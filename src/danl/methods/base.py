@@ -11,6 +11,7 @@ it can be in a checkpoint.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar
@@ -18,7 +19,8 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from danl.objective.regions import IntArray, Regions
-from danl.policies.base import PlannedPolicy, Setting, WorkerPolicy
+from danl.policies.base import Limits, PlannedPolicy, Setting, WorkerPolicy
+from danl.policies.profiles import Profile
 from danl.protocol.messages import Array, Exchange, Mask, Task
 from danl.protocol.replies import Replies
 from danl.storage.serialize import storable
@@ -50,6 +52,15 @@ class Setup:
     """Converged is a decrement of at most this."""
     free: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Which numbers of w have no penalty, (d,)."""
+    profiles: Sequence[Profile] | None = None
+    """What the workers' machines can do, where that is known."""
+    entries_per_row: Array = field(default_factory=lambda: np.zeros(0))
+    """Stored entries of a row of every worker, (N,): what a Hessian costs it."""
+
+    @property
+    def limits(self) -> Limits | None:
+        """What no exchange may take any worker past, where the policy's masks bind."""
+        return getattr(self.policy, "limits", None)
 
     @property
     def penalised(self) -> bool:
@@ -97,7 +108,8 @@ class State(Protocol):
         """How the run ended; None while it goes on."""
         ...
 
-    # It may also have `notes`, lines for the result, and `remark` (`danl.methods.stopping`), one to warn of as well.
+    # It may also have `notes`, lines for the result, `remark` (`danl.methods.stopping`), one to warn of as well, and
+    # `why`, the reason for the next question in a few words, for the history.
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """What the curvature is: the question for Hessians, whole or in part, and what the server makes of the answers.
 
-Whole Hessians (float64, or float32 as a `CurvatureTask` of kind "full") become a projected matrix; a block for every
-region, a sketch or a diagonal become what `danl.server.partial_curvature` makes of them. Pairs of whole gradients
-correct either (`danl.server.quasi_newton`): those on a whole Hessian end with it, those on a part of it go on.
+Whole Hessians (float64, or float32 as a `CurvatureTask` of kind "full") of some or all become a projected matrix
+(`danl.server.some_hessians`); a block for every region, a sketch or a diagonal become what
+`danl.server.partial_curvature` makes of them. Pairs of whole gradients correct either (`danl.server.quasi_newton`):
+those on a whole Hessian end with it, those on a part of it go on.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from danl.methods.base import Setup
-from danl.protocol.messages import Array, CurvatureTask, HessianTask
+from danl.protocol.messages import Array, CurvatureTask, Dtype, HessianTask, Mask, unpack
 from danl.protocol.streams import SKETCH, stream
 from danl.server.curvature import Curvature
 from danl.server.partial_curvature import build
 from danl.server.quasi_newton import QuasiNewton
+from danl.server.some_hessians import SomeHessians
 
 if TYPE_CHECKING:
     from danl.methods.danl import DANL
+    from danl.methods.safeguarded_state import Known
 
 
 def hessian_task(
@@ -28,41 +31,64 @@ def hessian_task(
     exchange: int,
     w: Array,
     *,
+    dtype: Dtype,
     sketch: int = 0,
     batch_size: int | None = None,
     hessian_batch: int | None = None,
 ) -> HessianTask | CurvatureTask:
-    """Ask for the Hessian, or for the part of it that the options say, in their numbers."""
-    form, dtype = options.hessian_form, options.hessian_dtype
+    """Ask for the Hessian, or for the part of it that the options say."""
+    form = options.hessian_form
     if form.kind == "full" and dtype == "float64":
         return HessianTask(exchange, w, batch_size, hessian_batch)
     return CurvatureTask(exchange, w, form.kind, form.rank, sketch, batch_size, hessian_batch, dtype)
 
 
 def sketch_number(options: DANL, setup: Setup, n_exchanged: int) -> int:
-    """What everyone draws the sketch's random matrix from: the same for all who are asked about a model."""
+    """What everyone draws the sketch's random matrix from: the same for all who are asked about a model.
+
+    Of a whole Hessian that comes in pieces, it is what its rows are drawn from.
+    """
     if options.hessian_form.kind == "full":
-        return 0
+        return n_exchanged + 1 if setup.limits is not None else 0
     return int(stream(setup.seed, SKETCH, n_exchanged).integers(2**62))
 
 
 def new_curvature(
-    options: DANL, numbers: Array, weights: Array, setup: Setup, sketch: int, before: Curvature | None
-) -> Curvature | None:
-    """The curvature of the numbers that the workers sent, their mean; None where they are not finite."""
+    options: DANL,
+    numbers: Array,
+    sent: Mask,
+    weights: Array,
+    setup: Setup,
+    *,
+    sketch: int,
+    dtype: Dtype,
+    before: Known | None,
+) -> tuple[Curvature, SomeHessians | None] | None:
+    """The curvature that the numbers of those who sent theirs make, and what it is made of; None if it is not finite.
+
+    `numbers` is their sum, weighted as in the objective of the members, whose weights are `weights`.
+    """
     if not np.isfinite(numbers).all():
         return None
     form, mu, least = options.hessian_form, setup.floor(options.mu, weights), setup.strong_convexity_of(weights)
-    made = build(form, numbers, setup.regions, mu, sketch, options.hessian_dtype, least)
+    hessians = None
+    if form.kind == "full":
+        total = unpack(numbers, setup.n_coefficients)
+        hessians = SomeHessians.of(total, sent, weights, None if before is None else before.hessians)
+        numbers = hessians.matrix()
+    else:
+        numbers = numbers / float(weights[sent].sum())
+    made = build(form, numbers, setup.regions, mu, sketch, dtype, least)
     if not options.n_pairs:
-        return made
-    if isinstance(before, QuasiNewton) and form.kind != "full":
-        return replace(before, initial=made)
-    return QuasiNewton.start(made, setup.n_coefficients)
+        return made, hessians
+    old = None if before is None else before.curvature
+    if isinstance(old, QuasiNewton) and form.kind != "full":
+        return replace(old, initial=made), hessians
+    return QuasiNewton.start(made, setup.n_coefficients), hessians
 
 
 def without_pairs(curvature: Curvature) -> Curvature:
     """The curvature without the pairs that correct it, if there are any."""
     if not isinstance(curvature, QuasiNewton):
         return curvature
-    return QuasiNewton.start(curvature.initial, curvature.steps.shape[1])
+    return QuasiNewton.start(curvature.initial, curvature.pairs.steps.shape[1])

@@ -9,7 +9,7 @@
 With curvature="once" the loop is Algorithm 1's (`danl.methods.algorithm1`): nothing is looked at before it is trusted.
 With "adaptive", or a Hessian exchange every k rounds, it is the safeguarded one (`danl.methods.safeguarded`). With
 "block", "lowrank:50" or "diag" a part of the Hessian is exchanged in its place, for many coefficients
-(`danl.methods.quasi_newton_progress`).
+(`danl.server.partial_curvature`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from danl.methods.safeguarded import Safeguarded
 from danl.methods.shared_options import check_options
 from danl.objective.regions import Regions
 from danl.protocol.hessian_form import HessianForm
-from danl.protocol.messages import Dtype, Exchange, Submodel
+from danl.protocol.messages import Exchange, Submodel
 from danl.protocol.replies import Replies
 
 CURVATURES = (
@@ -55,22 +55,26 @@ class DANL:
         Floor of the projection. Default: the strong convexity the penalty guarantees, the paper's lambda / m.
     batch_size, hessian_batch : int, optional
         Rows a worker samples for a gradient and for the Hessian. Default: its whole shard.
-    secant : int
-        Pairs of steps and changes of the gradient that correct the curvature between two Hessian exchanges, where
-        everyone sends all of the gradient (`danl.server.quasi_newton`). 0 is none; 10 saves many rounds.
+    pairs : int
+        Pairs of steps and changes of the gradient that correct the curvature where everyone sent all of the gradient
+        (limited-memory BFGS), nothing of it on the wire. 0 is none.
+    curvature_from : "auto", "everyone", "able" or int
+        Who sends curvature (`danl.methods.senders`): everyone; those whose machines can, by their profiles; or so many,
+        taking turns. More send theirs when that has not paid. Default: the able where there are profiles, else
+        everyone, and 32 where there are more than 100 workers.
     finish : bool
         With mini-batches: go over to whole shards when noise is all that is left.
     contraction, window : float, int
-        Exchange Hessians when the decrements shrank by less than contraction a round over the last `window` rounds.
-        1/2 is the rate Theorem 1 promises.
+        Exchange Hessians when the gains of the steps shrank by less than contraction a step over the last `window`
+        steps, if that pays (`danl.methods.ladder`).
     gamma_max : int
         Exchange Hessians, and with them all gradients, when no worker has sent a region for more rounds than this.
-    pairs : int
-        With a part of the Hessian: differences of whole gradients that the server keeps to make the curvature better
-        (limited-memory BFGS), nothing of it on the wire. 0: none.
-    hessian_dtype : "float64" or "float32"
+    masks : "auto" or "always"
+        Whether masked rounds are asked where they pay, or wherever nothing else is due.
+    hessian_dtype : "auto", "float64" or "float32"
         The numbers that Hessians, or parts of them, are sent in. float32 halves their bytes; steps change by what is
-        rounded of the curvature, the optimum does not.
+        rounded of the curvature, the optimum does not. Default: float32 where there are profiles, until more digits are
+        needed.
     patience : int
         A worker that missed this many exchanges in a row counts as gone. An exchange is missed when the engine has
         waited for the worker as long as its deadline says; one that is down and expected back has missed nothing.
@@ -86,25 +90,30 @@ class DANL:
     mu: float | None = None
     batch_size: int | None = None
     hessian_batch: int | None = None
-    secant: int = 0
     finish: bool = False
-    contraction: float = 0.5
-    window: int = 3
+    contraction: float = 0.1
+    window: int = 2
     gamma_max: int = 50
     patience: int = 10
     quorum: float = 0.5
     pairs: int = 20
-    hessian_dtype: Dtype = "float64"
+    curvature_from: str | int = "auto"
+    masks: Literal["auto", "always"] = "auto"
+    hessian_dtype: Literal["auto", "float64", "float32"] = "auto"
 
     def __post_init__(self) -> None:
         check_choice("memory", self.memory, ("corrected", "raw"))
         check_choice("submodel", self.submodel, ("full", "pruned"))
+        check_choice("masks", self.masks, ("auto", "always"))
         check_choice("aggregate", self.aggregate, ("all", "covered"))
-        check_choice("hessian_dtype", self.hessian_dtype, ("float64", "float32"))
+        check_choice("hessian_dtype", self.hessian_dtype, ("auto", "float64", "float32"))
         parts = isinstance(self.curvature, str) and HessianForm.parse(self.curvature) is not None
         if not (parts or self.curvature in ("adaptive", "once") or is_whole(self.curvature, 1)):
             raise bad_argument("curvature", self.curvature, CURVATURES)
-        check_options(self, window=1, secant=0, gamma_max=1, patience=1, pairs=0)
+        if self.curvature_from not in ("auto", "everyone", "able") and not is_whole(self.curvature_from, 1):
+            allowed = "'everyone', 'able', 'auto' or a whole number of workers >= 1"
+            raise bad_argument("curvature_from", self.curvature_from, allowed)
+        check_options(self, window=1, gamma_max=1, patience=1, pairs=0)
         check_share("contraction", self.contraction, zero=False, one=False)
         check_share("quorum", self.quorum, zero=False, one=False)
         if self.submodel == "pruned" and (self.memory != "raw" or self.curvature != "once"):
@@ -118,7 +127,7 @@ class DANL:
     @property
     def name(self) -> str:
         if self.curvature != "once" or self.memory == "corrected":
-            return "danl-secant" if self.secant and self.curvature != "once" else "danl"
+            return "danl"
         return "danl-paper" if self.submodel == "pruned" else "danl-masked"
 
     @cached_property
@@ -130,7 +139,7 @@ class DANL:
     @property
     def n_pairs(self) -> int:
         """How many pairs of whole gradients correct the curvature."""
-        return self.secant if self.hessian_form.kind == "full" else self.pairs
+        return self.pairs
 
     def curvature_numbers(self, regions: Regions) -> int:
         """Numbers of the curvature that the server holds."""

@@ -2,28 +2,29 @@ r"""The default method's loop: Algorithm 1's rounds, whose steps are looked at b
 
 Every exchange asks the workers something about a trial model, and every reply has the worker's loss there as well:
 
-    hessian    gradient, Hessian and loss of everyone: new curvature, fresh memory
-    gradient   Algorithm 1's masked round: fragments of the regions each worker keeps, everyone's loss
-    full       the whole gradient of everyone: it decides on the tolerance
-    loss       the loss alone: backtracking
+    masked     fragments of the regions each worker keeps: Algorithm 1's masked round
+    gradient   whole gradients
+    curvature  whole gradients, and the curvature of some
+    full       whole gradients of everyone
+    hessian    whole gradients of everyone, and the curvature of some: new curvature, fresh memory
 
     1  the trial's loss is not low enough:    back to the anchor, the newest model whose loss everyone reported;
-         the curvature is from there        -> a shorter step (Armijo) on loss-only exchanges, Hessians where it ends
-         it is not                          -> exchange Hessians there
+         the step was exact there           -> a shorter one (Armijo); at the start, better curvature if that is missing
+         it was not                         -> whole gradients of everyone there
     2  it is: the trial is the new model; refresh the memory and step  -[Pi]_mu^-1 (corrected gradient)
-    3  the decrements (1/2) grad^T [Pi]_mu^-1 grad contract slower than promised -> exchange Hessians at the next trial
-    4  the gradient, or the decrease left to gain, seems small enough -> ask for the full gradient; it decides
-    5  steps from the memory were rejected twice in a row -> 2, 4, 8, ... Newton steps before the next masked round
+    3  the cheapest question that has lately paid for itself is asked about the model it leads to
+    4  the gradient, or the decrease left to gain, seems small enough -> whole gradients of everyone; these decide
 
 Each decision has its file:
 
     who is there                       danl.methods.membership
     whether a trial is accepted        danl.methods.acceptance
-    what is asked next                 danl.methods.questions; with parts of Hessians danl.methods.quasi_newton_progress
+    what is asked next                 danl.methods.ladder
+    who sends curvature                danl.methods.senders
     what the curvature is              danl.methods.curvature_exchange
 
-A masked round goes on with the replies there are. The other questions need everyone who is alive, so those missing are
-asked again for the same model. Losses are compared over the same workers.
+A masked round goes on with the replies there are, and so do whole gradients. What needs everyone who is alive is asked
+again of those missing, for the same model. Losses are compared over the same workers.
 """
 
 from __future__ import annotations
@@ -36,16 +37,19 @@ import numpy as np
 from danl.methods.acceptance import Step, anchored, objective_at_anchor, trial_accepted, with_margins
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.curvature_exchange import hessian_task, new_curvature, sketch_number, without_pairs
+from danl.methods.ladder import Ladder
 from danl.methods.membership import Membership, weights_among
-from danl.methods.quasi_newton_progress import QuasiNewtonProgress
-from danl.methods.questions import NewtonProgress, Progress, Sampling, masked_round
-from danl.methods.safeguarded_state import Answers, Known, Point, Question, SafeguardedState, Trial
+from danl.methods.portions import Portions
+from danl.methods.questions import Question, masked_round
+from danl.methods.safeguarded_state import Answers, Known, Point, SafeguardedState, Trial
 from danl.methods.stopping import InitialCurvature, final_status
-from danl.protocol.messages import Array, Exchange, GradientTask, LossTask, Mask, Task
+from danl.objective.regions import IntArray
+from danl.protocol.messages import Array, CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, Mask
 from danl.protocol.replies import Replies
 from danl.server.curvature import Curvature
 from danl.server.memory import Memory
 from danl.server.quasi_newton import QuasiNewton
+from danl.server.some_hessians import SomeHessians
 
 if TYPE_CHECKING:
     from danl.methods.danl import DANL
@@ -63,48 +67,92 @@ class Safeguarded:
     options: DANL
 
     def begin(self, setup: Setup) -> SafeguardedState:
-        options, w0, count = self.options, setup.w0, setup.n_workers
-        sampling, whole = Sampling(options.batch_size, options.hessian_batch), options.hessian_form.kind == "full"
+        w0, count = setup.w0, setup.n_workers
         return SafeguardedState(
             w=w0,
             weights=setup.weights,
             base=Point(w0, np.full(count, np.nan)),
             trial=Trial("hessian", w0),
             membership=Membership.everyone(count),
-            progress=NewtonProgress(sampling) if whole else QuasiNewtonProgress.start(sampling, options, setup),
+            ladder=Ladder.start(self.options, setup),
         )
 
     def plan(self, state: SafeguardedState, setup: Setup, turn: Turn) -> Exchange:
-        exchange, trial, progress = turn.exchange, state.trial, state.progress
-        if trial.question == "gradient":
-            batch, number = progress.sampling.batch_size, state.round + 1
+        exchange, trial, sampling = turn.exchange, state.trial, state.ladder.sampling
+        if trial.question == "curvature":
+            return self._with_curvature(state, setup, exchange, np.arange(setup.n_workers))
+        if trial.question in ("masked", "gradient"):
+            batch, number = sampling.batch_size, state.round + 1
             template = GradientTask(exchange, trial.w, round=number, batch_size=batch, whole_loss=True)
-            return masked_round(template, setup, turn, idle=LossTask(exchange, trial.w))
-        task: Task
-        match trial.question:
-            case "hessian":
-                sketch = sketch_number(self.options, setup, progress.n_exchanged)
-                batch = progress.sampling.hessian_batch
-                task = hessian_task(self.options, exchange, trial.w, sketch=sketch, hessian_batch=batch)
-            case "full":
-                task = GradientTask(exchange, trial.w)
-            case "loss":
-                task = LossTask(exchange, trial.w)
-        asked = np.arange(setup.n_workers) if trial.answers is None else np.flatnonzero(_awaited(state, trial.answers))
-        return Exchange("gradient" if trial.question == "full" else trial.question, task, asked)
+            if trial.question == "masked":
+                return masked_round(template, setup, turn, idle=LossTask(exchange, trial.w))
+            return setup.ask_everyone("gradient", template)
+        if setup.limits is not None:
+            return self._portions(state, setup, exchange)
+        asked = np.arange(setup.n_workers) if trial.answers is None else np.flatnonzero(self._awaited(state, setup))
+        if trial.question == "full":
+            return Exchange("gradient", GradientTask(exchange, trial.w), asked)
+        return self._with_curvature(state, setup, exchange, asked)
+
+    def _with_curvature(self, state: SafeguardedState, setup: Setup, exchange: int, asked: IntArray) -> Exchange:
+        """Whole gradients of some workers, and the curvature of the senders among them."""
+        senders = state.ladder.senders(setup, state.membership.alive)[asked]
+        task = self._hessian_task(state, setup, exchange)
+        if senders.all():
+            return Exchange("hessian", task, asked)
+        numbers = np.where(senders, self._numbers(setup), 0)
+        return Exchange("hessian", task, asked, pieces=np.stack([np.zeros_like(numbers), numbers], axis=1))
+
+    def _hessian_task(self, state: SafeguardedState, setup: Setup, exchange: int) -> HessianTask | CurvatureTask:
+        ladder, options = state.ladder, self.options
+        sketch, batch = sketch_number(options, setup, ladder.n_exchanged), ladder.hessian_rows
+        return hessian_task(options, exchange, state.trial.w, dtype=ladder.dtype, sketch=sketch, hessian_batch=batch)
+
+    def _portions(self, state: SafeguardedState, setup: Setup, exchange: int) -> Exchange:
+        """Of what is still missing, what each worker manages in one exchange."""
+        trial, ladder, count = state.trial, state.ladder, setup.n_workers
+        answers = trial.answers or Answers.none(count, setup.regions)
+        awaited = np.ones(count, dtype=bool) if trial.answers is None else self._awaited(state, setup)
+        missing, first = ~answers.came & awaited[:, None], np.zeros(count, dtype=np.int64)
+        unsent = np.zeros(count, dtype=np.int64)
+        if trial.question == "hessian":
+            senders = ladder.senders(setup, state.membership.alive) & ~answers.sent & awaited
+            first[list(answers.portions)] = [len(own) for own in answers.portions.values()]
+            unsent = np.where(senders, self._numbers(setup) - first, 0)
+        masks, more = Portions(self.options, setup, ladder.dtype, ladder.hessian_rows).next(missing, unsent)
+        asked = np.flatnonzero(awaited)
+        masks, pieces = masks[asked], np.stack([first, first + more], axis=1)[asked]
+        if not more.any():
+            task = GradientTask(exchange, trial.w)
+            return Exchange("gradient", task, asked, masks, idle=LossTask(exchange, trial.w))
+        return Exchange("hessian", self._hessian_task(state, setup, exchange), asked, masks, pieces=pieces)
+
+    def _numbers(self, setup: Setup) -> int:
+        return self.options.hessian_form.numbers(setup.regions)
+
+    def _awaited(self, state: SafeguardedState, setup: Setup) -> Mask:
+        """Whom a question that needs everyone still waits for."""
+        membership, answers = state.membership, state.trial.answers or Answers.none(setup.n_workers, setup.regions)
+        if state.trial.question == "full":
+            return np.asarray(membership.members & membership.alive & ~answers.answered)
+        senders = state.ladder.senders(setup, membership.alive)
+        return np.asarray(membership.alive & ~(answers.answered & (answers.sent | ~senders)))
 
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> Absorbed:
+        if state.trial.answers is None:  # those missing, and further portions, are in the price
+            state = replace(state, ladder=state.ladder.paid(state.trial.question))
         if replies.failures or not state.membership.complete:
             state = self._with_members(state, replies, setup)
         if state.status is not None:
             return _recorded(state)
-        if state.trial.question == "gradient":
+        if state.trial.question in ("masked", "gradient", "curvature"):
             assert state.known is not None
-            return self._masked_round(state, state.known, replies, setup)
-        answers = state.trial.answers or Answers.none(setup.n_workers, setup.n_coefficients)
-        answers = answers.with_replies(replies)
-        if _awaited(state, answers).any():  # ask those missing again, for the same model
-            return _recorded(replace(state, trial=replace(state.trial, answers=answers)))
+            return self._round(state, state.known, replies, setup)
+        answers = state.trial.answers or Answers.none(setup.n_workers, setup.regions)
+        answers = answers.with_replies(replies, setup.regions, setup.weights, self._numbers(setup))
+        state = replace(state, trial=replace(state.trial, answers=answers))
+        if self._awaited(state, setup).any():  # ask those missing again, for the same model
+            return self._some_answered(state, answers, setup)
         state = replace(state, trial=replace(state.trial, answers=None))
         return self._everyone_answered(state, answers, setup)
 
@@ -118,118 +166,174 @@ class Safeguarded:
         state = replace(state, membership=membership, status=None if membership.quorate else "quorum_lost")
         if known is None or membership.members is before.members:
             return state
-        progress, base = state.progress.regrouped(), replace(state.base, fresh=False)
-        if progress.probe == "hessian":  # the pairs are of another objective
-            known = replace(known, curvature=without_pairs(known.curvature))
+        known = replace(known, curvature=without_pairs(known.curvature))  # the pairs are of another objective
         weights = weights_among(membership.members, setup.weights)
-        return replace(state, weights=weights, base=base, progress=progress, known=known)
+        base, ladder = replace(state.base, fresh=False), state.ladder.regrouped()
+        return replace(state, weights=weights, base=base, ladder=ladder, known=known)
+
+    def _some_answered(self, state: SafeguardedState, answers: Answers, setup: Setup) -> Absorbed:
+        """Not all has come yet; where everyone's loss has, a trial that is too high is given up."""
+        known, members = state.known, state.membership.members
+        if known is None or setup.limits is None or np.isnan(answers.losses[members]).any():
+            return _recorded(state)
+        if trial_accepted(state, known, answers.losses, setup):
+            return _recorded(state)
+        state = replace(state, trial=replace(state.trial, answers=None))
+        return self._rejected(state, known, answers.losses, answers.gradients if answers.answered.all() else None)
 
     def _everyone_answered(self, state: SafeguardedState, answers: Answers, setup: Setup) -> Absorbed:
         """A question that needed everyone is answered."""
         known, trial, losses = state.known, state.trial, answers.losses
         if known is not None and not trial_accepted(state, known, losses, setup):
-            return self._rejected(state, known, losses)
-        if trial.question == "loss":  # where the step ends, curvature has changed: it was a long one
-            return _recorded(replace(state, trial=replace(trial, question="hessian")))
-        newton = state.base.fresh and trial.step is not None
-        curvature = None if known is None else known.curvature
+            return self._rejected(state, known, losses, answers.gradients)
+        state = self._compared(state, answers.gradients)
+        known = state.known
+        curvature, hessians = (None, None) if known is None else (known.curvature, known.hessians)
         if trial.question == "hessian":
-            state, curvature = self._with_hessians(state, answers, setup)
-        fresh = state.progress.probe in (trial.question, "full")
-        state = replace(state, base=Point(trial.w, losses, at_anchor=True, fresh=fresh))
-        if curvature is None:
-            return _recorded(replace(state, status="diverged"))
+            state, made = self._with_hessians(state, answers, setup)
+            if made is None:
+                return _recorded(replace(state, base=Point(trial.w, losses, at_anchor=True), status="diverged"))
+            curvature, hessians = made
+        if hessians is not None:
+            hessians = hessians.with_gradients(trial.w, answers.gradients, state.weights, self.options.n_pairs)
+        assert curvature is not None
+        state = replace(state, base=Point(trial.w, losses, at_anchor=True, fresh=True))
         memory = Memory.fresh(answers.gradients, trial.w, setup.regions.n_regions, stamp=state.round)
         now = known or Known(curvature, memory, losses, scale=0.0)
-        now = replace(now, curvature=curvature, memory=memory)
+        now = replace(now, curvature=curvature, hessians=hessians, memory=memory)
         now = anchored(now, losses, state.weights, state.membership.members)
         if known is None:
             now = with_margins(now, trial.w)
             now = replace(now, initial=InitialCurvature.of(curvature, now.scale, setup))
-        gradient = memory.mean_all(state.weights)
-        return self._next(replace(state, w=trial.w), now, gradient, setup, exact=True, newton=newton)
+        return self._next(replace(state, w=trial.w), now, memory.mean_all(state.weights), setup, exact=True)
 
     def _with_hessians(
         self, state: SafeguardedState, answers: Answers, setup: Setup
-    ) -> tuple[SafeguardedState, Curvature | None]:
-        """The objective is that of those who sent Hessians, and its curvature theirs; None where it is not finite."""
-        options, progress, weights, here = self.options, state.progress, state.weights, answers.answered
+    ) -> tuple[SafeguardedState, tuple[Curvature, SomeHessians | None] | None]:
+        """The objective is that of those who answered, and its curvature that of those who sent theirs."""
+        ladder, weights, here = state.ladder, state.weights, answers.answered
         if not np.array_equal(here, state.membership.members):
-            weights, progress = weights_among(here, setup.weights), progress.regrouped()
-        sketch = sketch_number(options, setup, progress.n_exchanged)
-        before = None if state.known is None else state.known.curvature
+            weights, ladder = weights_among(here, setup.weights), ladder.regrouped()
         numbers = np.asarray(answers.hessian) / float(setup.weights[here].sum())
-        curvature = new_curvature(options, numbers, weights, setup, sketch, before)
-        membership, progress = state.membership.of(here), progress.with_hessians()
-        return replace(state, weights=weights, membership=membership, progress=progress), curvature
+        made = self._curvature(replace(state, weights=weights, ladder=ladder), numbers, answers.sent, setup)
+        membership, ladder = state.membership.of(here), ladder.with_curvature()
+        return replace(state, weights=weights, membership=membership, ladder=ladder), made
 
-    def _masked_round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> Absorbed:
+    def _curvature(
+        self, state: SafeguardedState, numbers: Array, sent: Mask, setup: Setup
+    ) -> tuple[Curvature, SomeHessians | None] | None:
+        options, ladder = self.options, state.ladder
+        sketch, known = sketch_number(options, setup, ladder.n_exchanged), state.known
+        return new_curvature(
+            options, numbers, sent, state.weights, setup, sketch=sketch, dtype=ladder.dtype, before=known
+        )
+
+    def _round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> Absorbed:
         """Lines 15-20 of Algorithm 1, if the losses allow."""
-        members, base, progress, trial = state.membership.members, state.base, state.progress, state.trial
-        losses, number, sampling = replies.losses_of_all(len(members)), state.round + 1, progress.sampling
+        members, base, ladder, trial = state.membership.members, state.base, state.ladder, state.trial
+        losses, number, sampling = replies.losses_of_all(len(members)), state.round + 1, ladder.sampling
         reported, noisy = members & ~np.isnan(losses), sampling.batch_size is not None
         state = replace(state, round=number)
         if not reported.any():
             return _recorded(state)  # nobody to learn from: the same model again
+        complete = bool(reported[members].all())
+        trained = replies.trained(*known.memory.stamps.shape)
+        exact = complete and not noisy and bool(trained[members].all())
         accepted = trial_accepted(state, known, losses, setup)
-        if not accepted and (not noisy or base.fresh):
-            return self._rejected(state, known, losses)
         memory = known.memory.refreshed(replies, trial.w, number, setup.regions, state.weights)
-        known = replace(known, memory=memory)
+        if not accepted and (not noisy or base.fresh):
+            return self._rejected(state, known, losses, memory.fragments if exact else None)
+        if exact and accepted:
+            state = self._compared(state, memory.fragments)
+            known = state.known or known
+        known, ladder = replace(known, memory=memory), state.ladder
+        if accepted and replies.curvature_sum is not None:
+            known, ladder = self._newer(replace(state, known=known), known, replies, setup, exact=exact)
         if not accepted:
             return self._rejected_with_noise(state, known, losses, setup)
-        complete = bool(reported[members].all())
         if noisy:
             sampling = replace(sampling, length=min(1.0, 2 * sampling.length), n_rejected=0)
-            progress = replace(progress, sampling=sampling)
+            ladder = replace(ladder, sampling=sampling)
         if complete:  # what only some reported is no proof
-            if not base.fresh and (progress.n_rejected or progress.detour):
-                progress = replace(progress, n_rejected=0, detour=0)
+            ladder = ladder if base.fresh else ladder.after_memory_step()
             known = anchored(known, losses, state.weights, members)
-        exact = complete and not noisy and bool(replies.trained(*memory.stamps.shape)[members].all())
         state = replace(
             state,
             w=trial.w if complete else state.w,
-            base=Point(trial.w, losses, at_anchor=complete, fresh=exact and progress.probe == "full"),
-            progress=progress,
+            base=Point(trial.w, losses, at_anchor=complete, fresh=exact),
+            ladder=ladder,
         )
-        gradient = self._estimated_gradient(state, known, setup)
-        return self._next(state, known, gradient, setup, exact=exact, newton=base.fresh)
+        return self._next(state, known, self._estimated_gradient(state, known, setup), setup, exact=exact)
+
+    def _newer(
+        self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup, *, exact: bool
+    ) -> tuple[Known, Ladder]:
+        """With the curvature of the senders that answered."""
+        members = state.membership.members
+        sent = np.isin(np.arange(len(members)), replies.curvature_senders) & members
+        numbers = np.asarray(replies.curvature_sum) / float(setup.weights[members].sum())
+        made = self._curvature(state, numbers, sent, setup) if sent[replies.curvature_senders].all() else None
+        if made is None:
+            return known, state.ladder
+        curvature, hessians = made
+        if exact and hessians is not None:
+            options, fragments = self.options, known.memory.fragments
+            hessians = hessians.with_gradients(state.trial.w, fragments, state.weights, options.n_pairs)
+        return replace(known, curvature=curvature, hessians=hessians), state.ladder.with_curvature()
 
     # Rule 1.
 
-    def _rejected(self, state: SafeguardedState, known: Known, losses: Array) -> Absorbed:
-        """A shorter step where gradient and curvature are those of the base; else they are asked for, at the anchor."""
-        progress, base, step, weights = state.progress, state.base, state.trial.step, state.weights
+    def _rejected(self, state: SafeguardedState, known: Known, losses: Array, gradients: Array | None) -> Absorbed:
+        """A shorter step where the gradient is that of the base; else it is asked for, at the anchor.
+
+        `gradients`: everyone's at the trial, (N, d), where all of them came.
+        """
+        ladder, base, step, weights = state.ladder, state.base, state.trial.step, state.weights
         if step is None or not base.fresh:
-            return _ask_base(_back_to_anchor(state, known, losses), progress.after_rejection(), progress.probe)
-        if progress.sampling.hessian_batch is not None:  # a sample of the rows proposed it: ask all of them
-            all_rows = replace(progress.sampling, hessian_batch=None)
-            return _ask_base(state, replace(progress, sampling=all_rows), "hessian")
+            return _ask_base(_back_to_anchor(state, known, losses), *ladder.after_rejection(self.options))
+        if ladder.sampling.hessian_batch is not None:  # a sample of the rows proposed it: ask all of them
+            all_rows = replace(ladder.sampling, hessian_batch=None)
+            return _ask_base(state, replace(ladder, sampling=all_rows, why="refused: a step of a sample"), "hessian")
+        if gradients is not None:
+            ladder = self._compared(state, gradients).ladder
+        better = ladder.after_refusal(known, self.options)
+        if better is not None:
+            return _ask_base(state, better, "hessian")
         used = weights > 0
-        progress, shorter = progress.backtracked(step, float(weights[used] @ (losses[used] - base.losses[used])))
+        ladder, shorter = ladder.backtracked(step, float(weights[used] @ (losses[used] - base.losses[used])))
         if shorter is not None:
-            question: Question = "loss" if progress.probe == "hessian" else "full"
-            return _recorded(replace(state, progress=progress, trial=_trial(question, base, shorter)), rejected=True)
+            question: Question = "hessian" if ladder.helps(known, self.options) else "full"
+            return _recorded(replace(state, ladder=ladder, trial=_trial(question, base, shorter)), rejected=True)
         curvature = known.curvature
-        if isinstance(curvature, QuasiNewton) and len(curvature.steps):  # the pairs may be what rounding has spoilt
+        if isinstance(curvature, QuasiNewton) and len(curvature.pairs):  # the pairs may be what rounding has spoilt
             known = replace(known, curvature=without_pairs(curvature))
-            return _ask_base(replace(state, known=known), progress, progress.probe)
+            return _ask_base(replace(state, known=known), ladder, "full")
         status, remark = final_status(step.given_up(), known.initial, base.w, step, final=True)
         return _recorded(replace(state, status=status, remark=remark), rejected=True)
 
     def _rejected_with_noise(self, state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> Absorbed:
         """With mini-batches a rise may be noise: half a step, from a memory that has learnt what the trial showed."""
-        sampling = state.progress.sampling
+        sampling = state.ladder.sampling
         sampling = replace(sampling, n_rejected=sampling.n_rejected + 1, length=sampling.length / 2)
         state = _back_to_anchor(state, known, losses)
         if sampling.n_rejected >= NOISY_REJECTIONS and not sampling.at_floor:
-            progress = replace(state.progress, sampling=replace(sampling, n_rejected=0))
-            return _ask_base(state, progress, progress.probe)
-        state = replace(state, progress=replace(state.progress, sampling=sampling))
+            ladder = replace(state.ladder, sampling=replace(sampling, n_rejected=0), why="refused: more than noise")
+            return _ask_base(state, ladder, "hessian")
+        state = replace(state, ladder=replace(state.ladder, sampling=sampling))
         return self._next(state, known, self._estimated_gradient(state, known, setup), setup, rejected=True)
 
-    # Rules 2 to 5.
+    def _compared(self, state: SafeguardedState, gradients: Array) -> SafeguardedState:
+        """With what everyone's gradients at the trial say: how far off the curvature was, and a pair of the rest."""
+        known, trial = state.known, state.trial
+        if known is None or known.hessians is None:
+            return state
+        hessians, exact = known.hessians, trial.step is not None and state.base.fresh
+        seen = hessians.mismatch(known.curvature, trial.w, gradients, state.weights) if exact else None
+        ladder = replace(state.ladder, mismatch=seen)
+        hessians = hessians.with_gradients(trial.w, gradients, state.weights, self.options.n_pairs)
+        return replace(state, ladder=ladder, known=replace(known, hessians=hessians))
+
+    # Rules 2 to 4.
 
     def _estimated_gradient(self, state: SafeguardedState, known: Known, setup: Setup) -> Array:
         """The gradient at the base that the memory makes up."""
@@ -245,7 +349,6 @@ class Safeguarded:
         setup: Setup,
         *,
         exact: bool = False,  # the gradient is everyone's, whole, and of the base
-        newton: bool = False,  # the step that led to the base was exact as well
         rejected: bool = False,
     ) -> Absorbed:
         """Line 20's step from the base, and what to ask about the model it leads to; or the end of the run."""
@@ -256,23 +359,15 @@ class Safeguarded:
         if exact and isinstance(curvature, QuasiNewton):
             curvature = curvature.with_gradient(base.w, gradient, state.weights, self.options.n_pairs)
             known = replace(known, curvature=curvature)
-        step = Step.down(curvature, gradient, known.scale)
-        progress, step, question = state.progress.after(
-            step, state, known, self.options, setup.tol, exact=exact, newton=newton
-        )
+        share = 1.0 if known.hessians is None else known.hessians.share
+        step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
+        ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)
         status, remark = (None, None) if question else final_status("converged", known.initial, base.w, step)
         if exact and known.initial is not None:
             known = replace(known, initial=known.initial.after(step.direction))
-        trial = _trial(question or progress.probe, base, step) if status is None else state.trial
-        state = replace(state, trial=trial, progress=progress, known=known, status=status, remark=remark)
+        trial = _trial(question or "full", base, step) if status is None else state.trial
+        state = replace(state, trial=trial, ladder=ladder, known=known, status=status, remark=remark)
         return _recorded(state, exact_norm=norm, rejected=rejected)
-
-
-def _awaited(state: SafeguardedState, answers: Answers) -> Mask:
-    """Whom a question that needs everyone still waits for."""
-    membership = state.membership
-    who = membership.alive if state.trial.question == "hessian" else membership.members & membership.alive
-    return np.asarray(who & ~answers.answered)
 
 
 def _back_to_anchor(state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
@@ -286,10 +381,10 @@ def _trial(question: Question, base: Point, step: Step) -> Trial:
     return Trial(question, base.w + step.length * step.direction, step)
 
 
-def _ask_base(state: SafeguardedState, progress: Progress, question: Question) -> Absorbed:
+def _ask_base(state: SafeguardedState, ladder: Ladder, question: Question) -> Absorbed:
     """Ask about the base itself, after a trial was rejected, and go on from there."""
     base = replace(state.base, fresh=False)
-    return _recorded(replace(state, base=base, trial=Trial(question, base.w), progress=progress), rejected=True)
+    return _recorded(replace(state, base=base, trial=Trial(question, base.w), ladder=ladder), rejected=True)
 
 
 def _recorded(state: SafeguardedState, *, exact_norm: float = np.nan, rejected: bool = False) -> Absorbed:
@@ -297,5 +392,5 @@ def _recorded(state: SafeguardedState, *, exact_norm: float = np.nan, rejected: 
     lost = np.flatnonzero(~state.membership.alive).tolist() if state.status == "quorum_lost" else ()
     objective = np.nan if state.known is None else objective_at_anchor(state.known, state.weights)
     return state, Info(
-        state.progress.decrement, objective=objective, exact_norm=exact_norm, trial_rejected=rejected, lost=tuple(lost)
+        state.ladder.decrement, objective=objective, exact_norm=exact_norm, trial_rejected=rejected, lost=tuple(lost)
     )

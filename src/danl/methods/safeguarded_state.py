@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from danl.methods.acceptance import Step
 from danl.methods.base import Status
+from danl.methods.ladder import Ladder
 from danl.methods.membership import Membership
+from danl.methods.questions import Question
 from danl.methods.stopping import InitialCurvature, Remark
-from danl.protocol.messages import Array, Mask
+from danl.objective.regions import Regions
+from danl.protocol.messages import Array, Mask, pack
 from danl.protocol.replies import Replies
 from danl.server.curvature import Curvature
 from danl.server.memory import Memory
+from danl.server.some_hessians import SomeHessians
 from danl.storage.serialize import storable
-
-if TYPE_CHECKING:
-    from danl.methods.questions import Progress
-
-Question = Literal["hessian", "gradient", "full", "loss"]
 
 
 @storable
@@ -28,27 +27,61 @@ Question = Literal["hessian", "gradient", "full", "loss"]
 class Answers:
     """Answers to a question that needs everyone, collected over as many exchanges as it takes."""
 
-    answered: Mask  # (N,)
     losses: Array  # (N,), nan where there is no answer
     gradients: Array  # (N, d), 0 where there is no answer
-    hessian: Array | float = 0.0  # sum of weight_i times the packed Hessians so far, or parts of them
+    came: Mask  # (N, Q): the regions of each worker's gradient that have come
+    sent: Mask  # (N,): who has sent all of its curvature
+    hessian: Array | float = 0.0  # sum of weight_i times their packed Hessians, or parts of them
+    portions: Mapping[int, Array] = field(default_factory=dict)  # of the curvature of those who have not yet sent all
 
     @classmethod
-    def none(cls, n_workers: int, d: int) -> Answers:
-        return cls(np.zeros(n_workers, dtype=bool), np.full(n_workers, np.nan), np.zeros((n_workers, d)))
+    def none(cls, n_workers: int, regions: Regions) -> Answers:
+        came = np.zeros((n_workers, regions.n_regions), dtype=bool)
+        zeros = np.zeros((n_workers, regions.n_coefficients))
+        return cls(np.full(n_workers, np.nan), zeros, came, np.zeros(n_workers, dtype=bool))
 
-    def with_replies(self, replies: Replies) -> Answers:
-        here, hessian, gradients = replies.workers, self.hessian, self.gradients
-        answered, losses = self.answered.copy(), self.losses.copy()
-        answered[here], losses[here] = True, replies.losses_of_all(len(losses))[here]
-        if replies.gradients is not None and len(here) == len(gradients):
+    @property
+    def answered(self) -> Mask:
+        """Whose whole gradient has come, (N,)."""
+        return np.asarray(self.came.all(axis=1))
+
+    def with_replies(self, replies: Replies, regions: Regions, weights: Array, numbers: int) -> Answers:
+        """With what an exchange brought; `numbers` is how many a worker's curvature has."""
+        here, came = replies.workers, self.came | replies.trained(*self.came.shape)
+        losses, gradients = self.losses.copy(), self.gradients
+        losses[here] = replies.losses_of_all(len(losses))[here]
+        if replies.gradients is not None and replies.masks is None and len(here) == len(gradients):
             gradients = replies.gradients
         elif replies.gradients is not None:
             gradients = gradients.copy()
-            gradients[replies.senders] = replies.gradients
+            if replies.masks is None:
+                gradients[replies.senders] = replies.gradients
+            else:
+                kept = replies.masks[np.searchsorted(here, replies.senders)][:, regions.of_coefficient]
+                gradients[replies.senders] = np.where(kept, replies.gradients, gradients[replies.senders])
+        made = replace(self, losses=losses, gradients=gradients, came=came)
         if replies.curvature_sum is not None:
-            hessian = hessian + replies.curvature_sum
-        return Answers(answered, losses, gradients, hessian)
+            sent = self.sent.copy()
+            sent[replies.curvature_senders] = True
+            return replace(made, hessian=_added(self.hessian, replies.curvature_sum), sent=sent)
+        return made._with_portions(replies, weights, numbers) if replies.curvatures else made
+
+    def _with_portions(self, replies: Replies, weights: Array, numbers: int) -> Answers:
+        portions, sent, hessian = dict(self.portions), self.sent.copy(), self.hessian
+        for worker, piece in replies.curvatures.items():
+            whole = np.concatenate([portions.pop(worker, np.zeros(0)), np.asarray(piece, dtype=float)])
+            if len(whole) < numbers:
+                portions[worker] = whole
+                continue
+            sent[worker], hessian = True, _added(hessian, weights[worker] * whole)
+        return replace(self, portions=portions, sent=sent, hessian=hessian)
+
+
+def _added(total: Array | float, numbers: Array) -> Array:
+    """The sum of curvature so far and more of it: packed, where one of them is packed and the other a whole matrix."""
+    if isinstance(total, np.ndarray) and total.ndim != numbers.ndim:
+        total, numbers = (each if each.ndim == 1 else pack(each) for each in (total, numbers))
+    return np.asarray(total + numbers)
 
 
 @storable
@@ -59,7 +92,7 @@ class Point:
     w: Array
     losses: Array  # (N,): F_i(w), nan where a worker did not report it
     at_anchor: bool = False  # every member reported its loss: it is the anchor
-    fresh: bool = False  # and the step from it is exact: from everyone's gradient, and the curvature, of this model
+    fresh: bool = False  # and the step from it is exact: from everyone's whole gradient at this model
 
 
 @storable
@@ -83,6 +116,7 @@ class Known:
     losses: Array  # (N,): at the anchor, nan for workers that were not members then
     scale: float  # of the objective there: sum_i weight_i |F_i|
     largest: float = 0.0  # of these so far
+    hessians: SomeHessians | None = None  # what the curvature is made of, where Hessians are whole
     initial: InitialCurvature | None = None  # where some coefficients have no penalty: to see those that have no end
 
 
@@ -96,7 +130,7 @@ class SafeguardedState:
     base: Point
     trial: Trial
     membership: Membership
-    progress: Progress
+    ladder: Ladder
     known: Known | None = None
     round: int = 0  # masked rounds so far, the paper's t
     status: Status | None = None
@@ -106,6 +140,11 @@ class SafeguardedState:
     def notes(self) -> tuple[str, ...]:
         return () if self.known is None else self.membership.notes
 
+    @property
+    def why(self) -> str:
+        """Why the next question is asked."""
+        return self.ladder.why if self.trial.answers is None else "what was missing"
+
     def reopened(self) -> SafeguardedState:
         """For a run that had ended and goes on: workers may be back, a smaller tolerance is to be reached."""
-        return replace(self, status=None, membership=self.membership.reopened(), progress=self.progress.reopened())
+        return replace(self, status=None, membership=self.membership.reopened(), ladder=self.ladder.reopened())

@@ -360,20 +360,25 @@ class Batch:
         return np.asarray(0.5 * self.penalties * np.square(penalised).sum(axis=1))
 
     def hessian_sum(self, w: Array, weights: Array, rows: Sequence[Array | None] | None = None) -> Array:
-        """sum_i weight_i Hess F_i(w), on all rows or, by worker, on a sample of them.
+        """sum_i weight_i Hess F_i(w), on all rows or, by worker, on a sample of them, which may be empty.
 
-        Where the newest margins are those of w, they are not computed again.
+        Where the newest margins are those of w, they are not computed again. Rows of workers without weight are not
+        gone through.
         """
-        X, y, z, sandwich = self.X, self.y, self.margins(w), self.sandwich
+        X, y, z, counted = self.X, self.y, self.margins(w), None
+        sandwich: Callable[[Array], Array] = self.sandwich
         if rows is not None and any(own is not None for own in rows):
             sampled, counts = self._sampled(rows)
             X, y, z = X[sampled], y[sampled], z[sampled]
-            of_worker = np.repeat(weights * self.scale * np.diff(self.bounds) / counts, counts)
+            of_worker = np.repeat(weights * self.scale * np.diff(self.bounds) / np.maximum(counts, 1), counts)
             row_weights = of_worker if self.own_weights is None else of_worker * self.own_weights[sampled]
             sandwich = Sandwich(X)
         else:
             row_weights = weights[self.owners] * self.row_weights
-        second = weighted_second_derivatives(self.loss, y, z, row_weights)
+            if not weights.all():
+                (counted,) = np.nonzero((weights != 0)[self.owners])
+                sandwich = partial(self.sandwich, rows=counted)
+        second = weighted_second_derivatives(self.loss, y, z, row_weights, counted)
         return assembled(X, second, self.layout, sandwich, float(weights @ self.penalties))
 
     def _sampled(self, rows: Sequence[Array | None]) -> tuple[IntArray, IntArray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +21,7 @@ from danl.checks import is_installed
 from danl.data.shard import rows_of
 
 Array = NDArray[np.float64]
+Places = NDArray[np.int64]
 BLOCK_BYTES = 1 << 18
 """Bytes of a block of rows in a dense product: what stays in a core's own cache while it is used."""
 BLOCK_ENTRIES = 1 << 17
@@ -113,27 +114,27 @@ class Sandwich:
         self._X = X
         self.calls = 0
 
-    def __call__(self, weights: Array) -> Array:
-        """The product, dense."""
+    def __call__(self, weights: Array, rows: Places | None = None) -> Array:
+        """The product, dense; over some of the rows alone, in increasing order, where only these count."""
         self.calls += 1
-        return self._kernel(weights)
+        return self._kernel(weights, rows)
 
     @cached_property
-    def _kernel(self) -> Callable[[Array], Array]:
+    def _kernel(self) -> Callable[[Array, Places | None], Array]:
         X = self._X
         if not sparse.issparse(X):
-            return lambda weights: dense_sandwich(X, weights)
+            return partial(dense_sandwich, X)
         n_rows, d = X.shape
         if X.nnz > NEARLY_DENSE * n_rows * d:
             dense = X.toarray()  # at most three times the memory of the sparse one
-            return lambda weights: dense_sandwich(dense, weights)
+            return partial(dense_sandwich, dense)
         work = float(np.square(np.diff(X.indptr).astype(float)).sum())
         if (work > LARGE or "tabmat" in sys.modules) and is_installed("tabmat"):
             return tabmat_sandwich(X)
-        return lambda weights: scipy_sandwich(X, weights)
+        return partial(scipy_sandwich, X)
 
 
-def tabmat_sandwich(X: Any) -> Callable[[Array], Array]:
+def tabmat_sandwich(X: Any) -> Callable[[Array, Places | None], Array]:
     """The product of a large sparse matrix: tabmat's, block by block of rows that stay in the cache."""
     from tabmat import SparseMatrix
 
@@ -144,10 +145,12 @@ def tabmat_sandwich(X: Any) -> Callable[[Array], Array]:
         blocks.append(SparseMatrix(sparse.csc_matrix(rows)))
         blocks[-1]._array_csr = rows  # which it would make again from its columns
 
-    def product(weights: Array) -> Array:
+    def product(weights: Array, rows: Places | None = None) -> Array:
         total = np.zeros((X.shape[1], X.shape[1]))
         for block, (first, last) in zip(blocks, pairwise(bounds), strict=True):
-            total += block.sandwich(weights[first:last])
+            own = None if rows is None else within(rows, first, last).astype(np.int32)
+            if own is None or own.size:
+                total += block.sandwich(weights[first:last], own)
         return total
 
     return product
@@ -161,21 +164,34 @@ def row_boundaries(X: Any, most: int, first: int = 0, last: int | None = None) -
     return [first, *np.unique(cuts[(cuts > first) & (cuts < last)]).tolist(), last]
 
 
-def scipy_sandwich(X: Any, weights: Array) -> Array:
+def within(rows: Places, first: int, last: int) -> Places:
+    """Those of the rows that are in a block from `first` to `last`, counted from its beginning."""
+    start, end = np.searchsorted(rows, (first, last))
+    return rows[start:end] - first
+
+
+def scipy_sandwich(X: Any, weights: Array, rows: Places | None = None) -> Array:
     """The product of a small sparse matrix."""
+    if rows is not None:
+        X, weights = X[rows], weights[rows]
     scaled = sparse.csr_matrix((X.data * np.repeat(weights, np.diff(X.indptr)), X.indices, X.indptr), shape=X.shape)
     return np.asarray((X.T @ scaled).toarray())
 
 
-def dense_sandwich(X: Any, weights: Array) -> Array:
+def dense_sandwich(X: Any, weights: Array, rows: Places | None = None) -> Array:
     """The product of a dense matrix, block by block of rows that stay in the cache."""
     n_rows, d = X.shape
-    rows = max(BLOCK_BYTES // (8 * d), 16)
+    size = max(BLOCK_BYTES // (8 * d), 16)
     product = np.zeros((d, d))
     convex = bool((weights >= 0).all())
     root = np.sqrt(weights) if convex else weights
-    for first in range(0, n_rows, rows):
-        block = X[first : first + rows]
-        scaled = block * root[first : first + rows, None]
+    for first in range(0, n_rows, size):
+        block, own = X[first : first + size], root[first : first + size]
+        if rows is not None:
+            counted = within(rows, first, first + size)
+            if not counted.size:
+                continue
+            block, own = block[counted], own[counted]
+        scaled = block * own[:, None]
         product += scaled.T @ (scaled if convex else block)  # a matrix times its own transpose takes half of the work
     return product

@@ -10,7 +10,7 @@ A^T diag(r second) A; with several margins both are made of such blocks, one for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -202,7 +202,11 @@ def transpose_product(X: Any, slopes: Array, layout: Layout) -> Array:
 
 
 def assembled(
-    X: Any, pairs: Iterable[tuple[int, int, Array]], layout: Layout, sandwich: Sandwich, penalty: float = 0.0
+    X: Any,
+    pairs: Iterable[tuple[int, int, Array]],
+    layout: Layout,
+    sandwich: Callable[[Array], Array],
+    penalty: float = 0.0,
 ) -> Array:
     """The symmetric matrix whose block of outputs k <= m is A^T diag(weights) A, plus the penalty on the diagonal."""
     n, columns, d = layout.n_features, layout.columns, layout.n_coefficients

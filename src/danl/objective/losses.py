@@ -344,10 +344,20 @@ def value_and_first(loss: Loss, y: Array, z: Array) -> tuple[Array, Array]:
     return loss.value(y, z), loss.first(y, z)
 
 
-def weighted_second_derivatives(loss: Any, y: Array, z: Array, weights: Array) -> Iterator[tuple[int, int, Array]]:
-    """The second derivatives in the margins k <= m of every row, times the row's weight."""
+def weighted_second_derivatives(
+    loss: Any, y: Array, z: Array, weights: Array, rows: NDArray[np.int64] | None = None
+) -> Iterator[tuple[int, int, Array]]:
+    """The second derivatives in the margins k <= m of every row, times the row's weight; zeros beside `rows`."""
+    own = weights if rows is None else weights[rows]
+    if rows is not None:
+        y, z = y[rows], z[rows]
     for k, m, second in [(0, 0, loss.second(y, z))] if z.ndim == 1 else loss.second_blocks(y, z):
-        yield k, m, weights * second
+        if rows is None:
+            yield k, m, own * second
+        else:
+            spread = np.zeros(len(weights))
+            spread[rows] = own * second
+            yield k, m, spread
 
 
 def _log1p_others(z: Array, y: Array) -> Array:

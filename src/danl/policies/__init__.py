@@ -17,7 +17,7 @@ Chosen by each worker, as the paper's M(w, i):
 `make_policy` makes one of text; `MaskRecord` measures what the masks of a run amounted to.
 """
 
-from danl.policies.base import PlannedPolicy, Policy, Promise, Round, Setting, WorkerPolicy
+from danl.policies.base import Limits, PlannedPolicy, Policy, Promise, Round, Setting, WorkerPolicy
 from danl.policies.from_spec import make_policy
 from danl.policies.masks import MaskRecord, coverage_counts, staleness_after, validated_mask, validated_masks
 from danl.policies.planned import Coverage, Full, Subset
@@ -32,6 +32,7 @@ __all__ = [
     "Custom",
     "Fleet",
     "Full",
+    "Limits",
     "Load",
     "Magnitude",
     "MaskRecord",

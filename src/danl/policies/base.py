@@ -12,14 +12,18 @@ model, so that a worker may decide by what only it knows; the reply carries the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from danl.objective.regions import BoolArray, IntArray, Regions
+
+if TYPE_CHECKING:
+    from danl.policies.profiles import Profile
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -113,8 +117,23 @@ class Promise:
     max_staleness: int | None = None
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What the workers' machines can do in one exchange: masks that bind."""
+
+    profiles: Sequence[Profile]
+    """One for each worker."""
+    deadline: float
+    """Seconds that no exchange may take any worker, by the cost model of `danl.policies.profiles`."""
+
+
 class BasePolicy(Protocol):
     """What policies of both sides have."""
+
+    @property
+    def limits(self) -> Limits | None:
+        """What no exchange of the default method may go beyond; None where masks are only what is enough."""
+        return None
 
     def check(self, setting: Setting) -> None:
         """Raise `InputError` if the policy cannot keep its promise in this setting."""

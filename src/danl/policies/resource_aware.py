@@ -17,7 +17,7 @@ import numpy as np
 from danl.checks import check_number
 from danl.errors import InputError, bad_argument
 from danl.objective.regions import BoolArray, IntArray
-from danl.policies.base import FloatArray, PlannedPolicy, Promise, Round, Setting
+from danl.policies.base import FloatArray, Limits, PlannedPolicy, Promise, Round, Setting
 from danl.policies.profiles import Fleet, Profile, load_of, seconds
 
 
@@ -31,6 +31,9 @@ class ResourceAware(PlannedPolicy):
         What each worker's machine can do.
     deadline : float
         The seconds a round may take, by the cost model of `danl.policies.profiles`.
+    binding : bool
+        Whether that is what the machines can do, so that the default method gathers whatever takes longer in portions;
+        or only what masked rounds should take, other exchanges may take longer.
 
     Notes
     -----
@@ -51,6 +54,7 @@ class ResourceAware(PlannedPolicy):
 
     profiles: Sequence[Profile]
     deadline: float
+    binding: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", tuple(self.profiles))
@@ -59,6 +63,11 @@ class ResourceAware(PlannedPolicy):
                 raise bad_argument(f"profiles[{worker}]", profile, "a danl.policies.Profile")
         deadline = check_number("deadline", self.deadline, "give the seconds a round may take", infinite=True)
         object.__setattr__(self, "deadline", deadline)
+
+    @property
+    def limits(self) -> Limits | None:
+        """The profiles and the deadline, where they bind."""
+        return Limits(self.profiles, self.deadline) if self.binding else None
 
     @cached_property
     def _fleet(self) -> Fleet:

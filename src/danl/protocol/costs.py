@@ -6,7 +6,7 @@ share of the coordinates the transpose product costs that share, and only the gr
 of both (`danl.policies.profiles`, which `ResourceAware` plans with). A Hessian is a gradient and, for the outer product
 of a row, half a pass for every stored entry. A part of it costs: blocks, their share of the outer products; a diagonal,
 a transpose product; a sketch, a transpose product for its diagonal and a pass for every column, which is a product with
-the Hessian.
+the Hessian. A piece of the numbers costs its share of them, with a gradient on a share of the coordinates as above.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from danl.objective.regions import Regions
 from danl.policies.profiles import Profile, gradient_passes, seconds
 from danl.protocol import messages as msg
-from danl.protocol.hessian_form import HessianForm
+from danl.protocol.hessian_form import HessianForm, piece_of
 from danl.protocol.messages import Array, Exchange, Mask, packed_size
 from danl.protocol.replies import Replies, bytes_down, bytes_up
 
@@ -33,7 +34,7 @@ def seconds_each(
 ) -> Array:
     """Seconds of every worker, (N,); nan where it did not answer."""
     each, tasks = np.full(len(profiles), np.nan), exchange.tasks()
-    down = dict(zip(exchange.workers.tolist(), bytes_down(exchange).tolist(), strict=True))
+    down = dict(zip(exchange.workers.tolist(), bytes_down(exchange, regions).tolist(), strict=True))
     shares = np.ones(len(replies.workers))
     if replies.masks is not None:
         shares = replies.masks @ regions.sizes / regions.n_coefficients
@@ -61,7 +62,9 @@ def work_rows(task: msg.Task, share: float, rows: int, entries_per_row: float, r
             numbers, d = HessianForm.of(task).numbers(regions), regions.n_coefficients
             outer = numbers / packed_size(d) * entries_per_row / 2
             columns = numbers / d - 1  # beside the diagonal
-            return sampled(size) + sampled(hessian_size) * (outer if kind in ("full", "block") else columns + 0.5)
+            hessian = sampled(hessian_size) * (outer if kind in ("full", "block") else columns + 0.5)
+            first, last, _ = piece_of(task, regions)
+            return float(sampled(size) * gradient_passes(share, pruned=False) + hessian * ((last - first) / numbers))
         case msg.ScoresTask():
             return rows * (1 + entries_per_row / 2)
         case msg.LossTask():
@@ -72,6 +75,12 @@ def work_rows(task: msg.Task, share: float, rows: int, entries_per_row: float, r
             return rows
         case _:  # a smoothness constant: some ten passes of an eigenvalue iteration
             return 10.0 * rows
+
+
+def work_of_each(task: msg.Task, shares: Array, rows: ArrayLike, entries_per_row: Array, regions: Regions) -> Array:
+    """The same of every worker, (N,)."""
+    own = zip(shares.tolist(), np.asarray(rows).tolist(), entries_per_row.tolist(), strict=True)
+    return np.array([work_rows(task, share, int(count), per_row, regions) for share, count, per_row in own])
 
 
 def pruning_error(exchange: Exchange, replies: Replies, trained: Mask, regions: Regions) -> float:

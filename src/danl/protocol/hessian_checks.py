@@ -7,6 +7,8 @@
                   as is looked for: Omega^T Y is symmetric and has none either, and no column of Y is longer than
                   trace(A) times its column of Omega
 
+    a piece       entries of the diagonal that are in it are not below the penalty
+
 Up to rounding: of float64, or of float32 where that was asked for.
 """
 
@@ -15,8 +17,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg.lapack import dpptrf
 
-from danl.objective.regions import Regions
-from danl.protocol.hessian_form import HessianForm, packed_blocks, sketch_matrix
+from danl.objective.regions import IntArray, Regions
+from danl.protocol.hessian_form import HessianForm, diagonal_places, packed_blocks, piece_of, sketch_matrix
 from danl.protocol.messages import Array, Array32, CurvatureTask, unpack
 
 CHOLESKY_LIMIT = 1000
@@ -64,20 +66,25 @@ def hessian_fault(packed: Array, penalties: Array, rounding: float = CURVATURE_R
 def _is_definite(packed: Array, d: int, shift: Array) -> bool:
     """Whether H + diag(shift) has a Cholesky factor; its upper rows are the lower columns LAPACK takes, packed."""
     shifted = packed.copy()
-    shifted[np.cumsum(np.arange(d + 1, 1, -1)) - (d + 1)] += shift
+    shifted[diagonal_places(d)] += shift
     return int(dpptrf(d, shifted, lower=1, overwrite_ap=1)[1]) == 0
 
 
 def numbers_fault(
     task: CurvatureTask, numbers: Array | Array32, penalties: Array, regions: Regions, *, excused: bool, blown_up: bool
 ) -> str | None:
-    """What is wrong with the numbers of a part."""
+    """What is wrong with the numbers of a part, or of a piece of it."""
     form, d = HessianForm.of(task), regions.n_coefficients
     if not np.isfinite(numbers).all():
         return None if excused else "its curvature is not finite"
     if blown_up:
         return None
     numbers, slack = numbers.astype(np.float64), SLACK[task.dtype]
+    first, last, whole = piece_of(task, regions)
+    if not whole:
+        places = form.diagonal_places(regions)
+        inside = (first <= places) & (places < last)
+        return _diagonal_fault(numbers[places[inside] - first], penalties[inside], slack, np.flatnonzero(inside))
     match form.kind:
         case "full":
             return hessian_fault(numbers, penalties, slack)
@@ -97,10 +104,12 @@ def numbers_fault(
                 return fault or _sketch_fault(sketch, omega, numbers[:d], penalties, slack)
 
 
-def _diagonal_fault(diagonal: Array, penalties: Array, slack: float) -> str | None:
+def _diagonal_fault(diagonal: Array, penalties: Array, slack: float, coordinates: IntArray | None = None) -> str | None:
+    """Whether an entry of the diagonal, of all coordinates or of these, is below the penalty."""
     room = slack * max(float(np.abs(diagonal).max(initial=0.0)), float(np.finfo(float).tiny))
     if (diagonal - penalties < -room).any():
-        entry = int((diagonal - penalties).argmin())
+        lowest = int((diagonal - penalties).argmin())
+        entry = lowest if coordinates is None else int(coordinates[lowest])
         return f"its Hessian is indefinite: entry {entry} of the diagonal is below the penalty"
     return None
 

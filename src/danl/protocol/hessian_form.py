@@ -11,6 +11,8 @@ All of them are sums over the rows, so what the workers send is added up with th
 server makes a matrix of the sum (`danl.server.partial_curvature`). A worker sends its part as one flat vector:
 blocks by region, each as `pack` lays it out; the diagonal before the sketch, which goes row by row.
 
+A worker may be asked for a piece of that vector, from one place to another (`pieces_of`).
+
 A sketch of more than (d - 1) / 2 columns would be more numbers than the whole Hessian: r is cut to that.
 """
 
@@ -24,7 +26,7 @@ from functools import lru_cache
 import numpy as np
 
 from danl.objective.regions import IntArray, Regions
-from danl.protocol.messages import Array, CurvatureKind, CurvatureTask, packed_size
+from danl.protocol.messages import Array, CurvatureKind, CurvatureTask, Exchange, HessianTask, Mask, packed_size
 from danl.protocol.streams import SKETCH, stream
 
 _LOWRANK = re.compile(r"lowrank:([1-9][0-9]{0,8})")
@@ -47,9 +49,9 @@ class HessianForm:
         return None if found is None else cls("lowrank", int(found[1]))
 
     @classmethod
-    def of(cls, task: CurvatureTask) -> HessianForm:
-        """What a task asks for."""
-        return cls(task.kind, task.rank)
+    def of(cls, task: HessianTask | CurvatureTask) -> HessianForm:
+        """What a task asks for, in whole or in pieces."""
+        return cls("full") if isinstance(task, HessianTask) else cls(task.kind, task.rank)
 
     def columns(self, d: int) -> int:
         """Columns of the sketch for d coefficients."""
@@ -78,6 +80,53 @@ class HessianForm:
                 return int(np.square(regions.sizes).sum())
             case _:
                 return self.numbers(regions)
+
+    def diagonal_places(self, regions: Regions) -> IntArray:
+        """Where the diagonal of the Hessian is among the numbers, (d,)."""
+        d = regions.n_coefficients
+        if self.kind == "full":
+            return diagonal_places(d)
+        places = np.arange(d)
+        if self.kind == "block":
+            start = 0
+            for own in regions.groups:
+                places[own] = start + diagonal_places(own.size)
+                start += packed_size(own.size)
+        return places
+
+
+def diagonal_places(d: int) -> IntArray:
+    """Where the diagonal of a d x d matrix is in its packed upper triangle, (d,)."""
+    return np.asarray(np.cumsum(np.arange(d + 1, 1, -1)) - (d + 1))
+
+
+def piece_of(task: CurvatureTask, regions: Regions) -> tuple[int, int, bool]:
+    """The range of the numbers that a task asks for, and whether it is all of them."""
+    numbers = HessianForm.of(task).numbers(regions)
+    last = numbers if task.last is None else task.last
+    return task.first, last, (task.first, last) == (0, numbers)
+
+
+def pieces_of(exchange: Exchange, regions: Regions) -> tuple[IntArray, Mask]:
+    """The range of the numbers each worker is asked for, (n, 2), and whose is only a part of what there is, (n,)."""
+    task = exchange.task
+    assert isinstance(task, HessianTask | CurvatureTask)
+    numbers, pieces = HessianForm.of(task).numbers(regions), exchange.pieces
+    if pieces is None:
+        own = (0, numbers) if isinstance(task, HessianTask) else piece_of(task, regions)[:2]
+        pieces = np.tile(own, (len(exchange.workers), 1))
+    lengths = pieces[:, 1] - pieces[:, 0]
+    return pieces, (lengths > 0) & (lengths < numbers)
+
+
+def fitting_pieces(exchange: Exchange, regions: Regions) -> bool:
+    """Whether the pieces of an exchange are ranges of the numbers that its task asks for, one for every worker."""
+    task, pieces = exchange.task, np.asarray(exchange.pieces)
+    if not isinstance(task, HessianTask | CurvatureTask) or pieces.shape != (len(exchange.workers), 2):
+        return False
+    (first, last), numbers = pieces.T, HessianForm.of(task).numbers(regions)
+    whole_numbers = np.issubdtype(pieces.dtype, np.integer)
+    return bool(whole_numbers and ((first >= 0) & (first <= last) & (last <= numbers)).all())
 
 
 def packed_blocks(numbers: Array, regions: Regions) -> Iterator[tuple[Array, IntArray]]:

@@ -62,11 +62,15 @@ class HessianReply(Reply):
 
 @dataclass(frozen=True)
 class CurvatureReply(Reply):
-    """Gradient and loss at w, and the numbers of the part of the Hessian that was asked for."""
+    """Loss at w, the gradient on the coordinates of the mask (None: on all of them), and what was asked of the Hessian.
+
+    `numbers` are those of the piece, of the part of the Hessian that was asked for.
+    """
 
     gradient: Array
     numbers: Array | Array32
     loss: float
+    mask: Mask | None = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,9 @@ class HessianTask(ModelTask):
 class CurvatureTask(ModelTask):
     """Send gradient and loss at w, and a part of the Hessian (`danl.protocol.hessian_form`), as float64 or float32.
 
-    `sketch` is the number that the random matrix of a sketch is drawn from, the same for all workers.
+    `sketch` is the number that the random matrix of a sketch is drawn from, the same for all workers. With a `mask` the
+    gradient is sent on its regions alone, which may be none. Of the numbers of the part those from `first` up to and
+    without `last` are sent; None is the end.
     """
 
     name, answer = "curvature", CurvatureReply
@@ -162,6 +168,9 @@ class CurvatureTask(ModelTask):
     batch_size: int | None = None
     hessian_batch: int | None = None
     dtype: Dtype = "float64"
+    mask: Mask | None = None
+    first: int = 0
+    last: int | None = None
 
 
 @dataclass(frozen=True)
@@ -244,7 +253,7 @@ class Failure:
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """One question to some workers, each with its own mask where there are masks.
+    """One question to some workers, each with its own mask and its own piece of the curvature where there are such.
 
     Parameters
     ----------
@@ -255,9 +264,14 @@ class Exchange:
     workers : int array, (n,)
         Who is asked; in increasing order.
     masks : bool array, (n, Q), optional
-        The regions each of them is asked for; the task is then a `GradientTask`.
+        The regions of the gradient each of them is asked for; the task is then a `GradientTask`, a `HessianTask` or a
+        `CurvatureTask`.
     idle : Task, optional
-        What a worker with an empty mask is asked instead; without it no mask may be empty.
+        What a worker with an empty mask is asked instead of a `GradientTask`; without it none of them may be empty.
+    pieces : int array, (n, 2), optional
+        The range [first, last) of the numbers of the curvature that each of them is asked for: those of the packed
+        upper triangle, or of what else the task asks of the Hessian (`danl.protocol.hessian_form`). An empty range: no
+        curvature, only the gradient, or without a region only the loss. Default: what the task asks for.
 
     """
 
@@ -266,16 +280,36 @@ class Exchange:
     workers: IntArray
     masks: Mask | None = None
     idle: Task | None = None
+    pieces: IntArray | None = None
 
     def tasks(self) -> dict[int, Task]:
         """The task of every worker by itself, for engines that carry one message to each."""
-        if self.masks is None:
-            return dict.fromkeys(self.workers.tolist(), self.task)
-        assert isinstance(self.task, GradientTask)
+        task, masks = self.task, self.masks
+        if masks is None and self.pieces is None:
+            return dict.fromkeys(self.workers.tolist(), task)
+        if isinstance(task, HessianTask | CurvatureTask):
+            return self._curvature_tasks(task)
+        assert isinstance(task, GradientTask)
+        assert masks is not None
         return {
-            worker: replace(self.task, mask=mask) if self.idle is None or mask.any() else self.idle
-            for worker, mask in zip(self.workers.tolist(), self.masks, strict=True)
+            worker: replace(task, mask=mask) if self.idle is None or mask.any() else self.idle
+            for worker, mask in zip(self.workers.tolist(), masks, strict=True)
         }
+
+    def _curvature_tasks(self, task: HessianTask | CurvatureTask) -> dict[int, Task]:
+        """The same where curvature is asked for: workers that are asked the same have one task."""
+        n = len(self.workers)
+        own = task.mask if isinstance(task, CurvatureTask) else None
+        masks = [own] * n if self.masks is None else list(self.masks)
+        pieces = [None] * n if self.pieces is None else [(a, b) if a < b else (0, 0) for a, b in self.pieces.tolist()]
+        made: dict[tuple[bytes | None, tuple[int, int] | None], Task] = {}
+        tasks = {}
+        for worker, mask, piece in zip(self.workers.tolist(), masks, pieces, strict=True):
+            key = None if mask is None else mask.tobytes(), piece
+            if key not in made:
+                made[key] = _part(task, mask, piece)
+            tasks[worker] = made[key]
+        return tasks
 
     def without(self, workers: Iterable[int]) -> Exchange:
         """The same question to fewer workers."""
@@ -283,7 +317,25 @@ class Exchange:
         if not left_out.size:
             return self
         kept = ~np.isin(self.workers, left_out)
-        return replace(self, workers=self.workers[kept], masks=None if self.masks is None else self.masks[kept])
+        masks = None if self.masks is None else self.masks[kept]
+        pieces = None if self.pieces is None else self.pieces[kept]
+        return replace(self, workers=self.workers[kept], masks=masks, pieces=pieces)
+
+
+def _part(task: HessianTask | CurvatureTask, mask: Mask | None, piece: tuple[int, int] | None) -> Task:
+    """The gradient on the regions of a mask and a piece of the curvature; None: all of it."""
+    number, w = task.exchange, task.w
+    if piece is not None and piece[0] == piece[1]:
+        if mask is not None and not mask.any():
+            return LossTask(number, w)
+        return GradientTask(number, w, mask, batch_size=task.batch_size)
+    if mask is not None and mask.all():
+        mask = None
+    if isinstance(task, HessianTask):
+        if mask is None and piece in (None, (0, packed_size(w.size))):
+            return task
+        task = CurvatureTask(number, w, "full", batch_size=task.batch_size, hessian_batch=task.hessian_batch)
+    return replace(task, mask=mask) if piece is None else replace(task, mask=mask, first=piece[0], last=piece[1])
 
 
 def packed_size(d: int) -> int:

@@ -4,8 +4,8 @@ Replies are arrays, row by row, with who sent them. An engine that evaluates its
 directly; for one that carries messages `danl.protocol.reply_form` makes them.
 
 Bytes (`bytes_down`, `bytes_up`): 8 for every float64, 4 for a float32, the half of a symmetric Hessian with its
-diagonal, one bit per region for a mask (rounded up to a byte). The number of the exchange, the worker's number, the
-number a sketch is drawn from and whatever framing an engine adds are not counted.
+diagonal, one bit per region for a mask (rounded up to a byte), 16 for the range of a piece. The number of the exchange,
+the worker's number, the number a sketch is drawn from and whatever framing an engine adds are not counted.
 
 A worker may be broken or hostile. Before its numbers may touch the server's state (`ReplyRules.validate_replies`)
 
@@ -13,7 +13,7 @@ A worker may be broken or hostile. Before its numbers may touch the server's sta
     curvature   has no negative direction (`danl.protocol.hessian_checks`)
 
 A worker that breaks a rule is quarantined: named, not asked again, and the run goes on as if it had left. A worker that
-lies plausibly is not found here. `Guards` limits what one worker can do.
+lies plausibly is not found here. `danl.protocol.guards` limits what one worker can do.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from danl.checks import check_number
 from danl.errors import InputError
 from danl.objective.problem import BaseProblem
 from danl.objective.regions import IntArray, Regions
 from danl.policies.masks import mask_bytes, with_a_region
+from danl.protocol.guards import NO_GUARDS, Guards, clipped, without_lone_infinities
 from danl.protocol.hessian_checks import numbers_fault, packed_fault
-from danl.protocol.hessian_form import HessianForm
+from danl.protocol.hessian_form import pieces_of
 from danl.protocol.messages import (
     Array,
     CurvatureTask,
@@ -50,6 +50,8 @@ from danl.protocol.messages import (
 
 HUGE = 1e150
 """A model with an entry above this has blown up: what workers then say is not held against them."""
+HUGE_LOSS = 1e15
+"""With a loss that can overflow: from here on curvature may do so in float32."""
 NAMES = {
     "fragment": "gradient",
     "packed_hessian": "Hessian",
@@ -59,6 +61,8 @@ NAMES = {
     "squares": "mean squares",
 }
 """What a fault calls a field, where that is not the field's name."""
+RANGE = 16
+"""Bytes that say which piece of the curvature is asked for: where it begins and where it ends."""
 EVERYONE: IntArray = np.zeros(0, dtype=np.int64)
 """Stands for all that answered."""
 
@@ -94,12 +98,15 @@ class Replies:
     values : mapping of name to array, (n, ...)
         Other fields of the replies: the models of local steps, smoothness constants, moments.
     curvatures : mapping of worker to array
-        Packed Hessians, parts of them or sums of scores, as each worker sent its own.
+        Packed Hessians, parts of them, pieces or sums of scores, as each worker sent its own.
+    curvature_senders : int array, (m,)
+        Who sent curvature, in increasing order. Default: those of `curvatures`, or with `add_up` all that answered.
     add_up : callable, optional
-        Where an engine adds Hessians up on their way, so that nobody holds N of them: takes the weights of the workers
+        Where an engine adds Hessians up on their way, so that nobody holds N of them: takes the weights of the senders
         whose replies are valid and returns the sum.
     curvature_sum : float array, optional
-        sum_i weight_i curvature_i over those that answered, once the replies are validated.
+        sum_i weight_i curvature_i over those that sent it, once the replies are validated; none where some were asked
+        for a part of its numbers.
     failures : mapping of worker to Failure
         Who did not answer, and why.
     dropped : int
@@ -117,6 +124,7 @@ class Replies:
     masks: Mask | None = None
     values: Mapping[str, Array] = field(default_factory=dict)
     curvatures: Mapping[int, Any] = field(default_factory=dict)
+    curvature_senders: IntArray = field(default_factory=lambda: EVERYONE)
     add_up: Callable[[Mapping[int, float]], HessianSum] | None = None
     curvature_sum: Array | None = None
     failures: Mapping[int, Failure] = field(default_factory=dict)
@@ -126,6 +134,9 @@ class Replies:
     def __post_init__(self) -> None:
         if self.senders is EVERYONE:
             object.__setattr__(self, "senders", self.workers)
+        if self.curvature_senders is EVERYONE:
+            sent = self.workers if self.add_up is not None else np.array(sorted(self.curvatures), dtype=np.int64)
+            object.__setattr__(self, "curvature_senders", sent)
 
     @property
     def absent(self) -> Mapping[int, Failure]:
@@ -163,17 +174,22 @@ class Replies:
             masks=None if self.masks is None else self.masks[kept],
             values={name: value[kept] for name, value in self.values.items()},
             curvatures={worker: each for worker, each in self.curvatures.items() if worker not in failures},
+            curvature_senders=self.curvature_senders[~np.isin(self.curvature_senders, gone)],
             failures={**self.failures, **failures},
         )
 
 
-def bytes_down(exchange: Exchange) -> IntArray:
+def bytes_down(exchange: Exchange, regions: Regions) -> IntArray:
     """Bytes of the task of every worker that is asked, (n,)."""
-    each = np.full(len(exchange.workers), task_bytes(exchange.task))
-    if exchange.masks is None:
+    each, task, masks = np.full(len(exchange.workers), task_bytes(exchange.task)), exchange.task, exchange.masks
+    if isinstance(task, HessianTask | CurvatureTask):
+        if masks is not None or exchange.pieces is not None:
+            each = np.array([task_bytes(own) for own in exchange.tasks().values()], dtype=np.int64)
+        return np.asarray(each + RANGE * pieces_of(exchange, regions)[1])
+    if masks is None:
         return each
-    each += mask_bytes(exchange.masks.shape[1])
-    return each if exchange.idle is None else np.where(with_a_region(exchange.masks), each, task_bytes(exchange.idle))
+    each += mask_bytes(masks.shape[1])
+    return each if exchange.idle is None else np.where(with_a_region(masks), each, task_bytes(exchange.idle))
 
 
 def task_bytes(task: Task) -> int:
@@ -192,10 +208,15 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
             # Without a region the loss alone.
             with_mask = True if exchange.idle is None else with_a_region(replies.masks)
             return np.asarray(8 * (replies.masks @ regions.sizes) + 8 + mask_bytes(regions.n_regions) * with_mask)
-        case HessianTask():
-            return np.full(n, 8 * (packed_size(d) + d + 1))
-        case CurvatureTask() as task:
-            return np.full(n, HessianForm.of(task).numbers(regions) * np.dtype(task.dtype).itemsize + 8 * (d + 1))
+        case HessianTask() | CurvatureTask() as task:
+            pieces = pieces_of(exchange, regions)[0][np.searchsorted(exchange.workers, replies.workers)]
+            itemsize = 8 if isinstance(task, HessianTask) else np.dtype(task.dtype).itemsize
+            each = itemsize * (pieces[:, 1] - pieces[:, 0]) + 8
+            if replies.masks is None:
+                return each + 8 * d
+            asked = exchange.tasks()
+            masked = np.array([getattr(asked[who], "mask", None) is not None for who in replies.workers.tolist()], bool)
+            return np.asarray(each + 8 * (replies.masks @ regions.sizes) + mask_bytes(regions.n_regions) * masked)
         case ScoresTask():
             return np.full(n, 8 * packed_size(d))
         case MomentsTask():
@@ -207,28 +228,6 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
 
 
 @dataclass(frozen=True)
-class Guards:
-    """Optional limits on what one worker's plausible replies can do.
-
-    Parameters
-    ----------
-    clip : float, optional
-        A gradient whose root mean square is above `clip` times the median of the others' is scaled down to that.
-        At least 1. Honest workers with skewed data differ, too: 3 to 10 is usual.
-    drop_infinite : bool
-        Quarantine a worker whose loss is infinite where most workers' is not, with losses that can overflow.
-
-    """
-
-    clip: float | None = None
-    drop_infinite: bool = False
-
-    def __post_init__(self) -> None:
-        if self.clip is not None:
-            check_number("clip", self.clip, "leave it out to clip nothing", least=1, infinite=True)
-
-
-@dataclass(frozen=True)
 class ReplyRules:
     """What the replies of a run are held against."""
 
@@ -236,21 +235,24 @@ class ReplyRules:
     penalties: Array  # (N,): the penalty of every worker
     penalised: Mask  # (d,): which coefficients have it
     overflows: bool  # whether the loss can be +inf at a finite model (Poisson)
-    guards: Guards = Guards()
+    guards: Guards = NO_GUARDS
 
     @classmethod
     def of(cls, problem: BaseProblem, regions: Regions, guards: Guards | None = None) -> ReplyRules:
         """The rules of a problem."""
         overflows = math.isinf(problem.loss.second_bound)
-        return cls(regions, problem.penalties, problem.layout.penalised, overflows, guards or Guards())
+        return cls(regions, problem.penalties, problem.layout.penalised, overflows, guards or NO_GUARDS)
 
     def penalties_of(self, worker: int) -> Array:
         """The penalty of a worker on every coefficient, (d,)."""
         return np.asarray(self.penalties[worker] * self.penalised)
 
-    def excused(self, loss: float, blown_up: bool) -> bool:
-        """Whether numbers need not be finite: the model has blown up, or the worker's loss has overflowed."""
-        return blown_up or (self.overflows and loss == math.inf)
+    def excused(self, loss: float, blown_up: bool, dtype: str = "float64") -> bool:
+        """Whether numbers need not be finite: the model has blown up, or the worker's loss has overflowed.
+
+        In float32 curvature overflows where the loss is merely huge.
+        """
+        return blown_up or (self.overflows and loss >= (HUGE_LOSS if dtype == "float32" else math.inf))
 
     def validate_replies(self, exchange: Exchange, replies: Replies, weights: Array) -> Replies:
         """The replies that may pass, and the weighted sum of their curvatures; the others are failures ("invalid")."""
@@ -259,25 +261,29 @@ class ReplyRules:
         blown_up = has_blown_up(exchange.task)
         if not blown_up and not _sums_are_finite(replies):
             replies = replies.without(self._not_finite(exchange, replies))
-        if replies.curvatures:
+        if len(replies.curvature_senders):
             replies = replies.without(self._bad_curvatures(exchange, replies, blown_up))
         if self.guards.drop_infinite and self.overflows:
-            replies = _without_lone_infinities(replies)
+            replies = without_lone_infinities(replies)
         if self.guards.clip is not None:
-            replies = _clipped(replies, self.guards.clip, self.regions)
+            replies = clipped(replies, self.guards.clip, self.regions)
         if replies.add_up is None and not replies.curvatures:
+            return replies
+        if isinstance(exchange.task, HessianTask | CurvatureTask) and pieces_of(exchange, self.regions)[1].any():
             return replies
         return self._with_sum(replies, weights)
 
     def _check_arrays(self, exchange: Exchange, replies: Replies) -> None:
         """Refuse arrays of an engine's own making that do not fit the exchange: a fault of the engine, not a worker."""
-        workers, senders, masks = replies.workers, replies.senders, replies.masks
+        workers, senders, masks, curved = replies.workers, replies.senders, replies.masks, replies.curvature_senders
         n, d = len(workers), self.regions.n_coefficients
         fault = None
         if workers is not exchange.workers and not _within(workers, exchange.workers):
             fault = "workers must be some of those that were asked, in increasing order"
         elif senders is not workers and not _within(senders, workers):
             fault = "senders must be some of the workers, in increasing order"
+        elif curved.size and curved is not workers and not _within(curved, workers):
+            fault = "curvature_senders must be some of the workers, in increasing order"
         elif replies.losses.shape != (n,) or any(len(value) != n for value in replies.values.values()):
             fault = f"losses and values must have a row for each of the {n} workers"
         elif replies.gradients is not None and replies.gradients.shape != (len(senders), d):
@@ -319,15 +325,19 @@ class ReplyRules:
     def _bad_curvatures(self, exchange: Exchange, replies: Replies, blown_up: bool) -> dict[int, Failure]:
         """Whose Hessian, or part of one, cannot be that of a convex function with a penalty."""
         losses = dict(zip(replies.workers.tolist(), replies.losses.tolist(), strict=True))
-        faults: dict[int, Failure] = {}
-        for worker, numbers in replies.curvatures.items():
-            excused, penalties = self.excused(losses[worker], blown_up), self.penalties_of(worker)
-            if isinstance(exchange.task, CurvatureTask):
-                fault = numbers_fault(
-                    exchange.task, numbers, penalties, self.regions, excused=excused, blown_up=blown_up
-                )
+        faults, tasks = dict[int, Failure](), exchange.tasks()
+        for worker in replies.curvature_senders.tolist():
+            numbers = replies.curvatures.get(worker)
+            if numbers is None:
+                if replies.add_up is None:  # else it is looked at where it is added up
+                    faults[worker] = Failure(worker, "invalid", "its Hessian is missing")
+                continue
+            penalties, task = self.penalties_of(worker), tasks[worker]
+            excused = self.excused(losses[worker], blown_up, getattr(task, "dtype", "float64"))
+            if isinstance(task, CurvatureTask):
+                fault = numbers_fault(task, numbers, penalties, self.regions, excused=excused, blown_up=blown_up)
             else:
-                if isinstance(exchange.task, ScoresTask):
+                if isinstance(task, ScoresTask):
                     penalties, excused = np.zeros_like(penalties), blown_up
                 fault = packed_fault(numbers, penalties, excused=excused, blown_up=blown_up)
             if fault is not None:
@@ -343,9 +353,9 @@ class ReplyRules:
                     term = weights[worker] * numbers.astype(np.float64, copy=False)
                     total = term if total is None else total + term
             return replace(replies, curvature_sum=total)
-        if not len(replies.workers):
+        if not len(replies.curvature_senders):
             return replace(replies, add_up=None)
-        summed = replies.add_up({worker: float(weights[worker]) for worker in replies.workers.tolist()})
+        summed = replies.add_up({worker: float(weights[worker]) for worker in replies.curvature_senders.tolist()})
         failures = {worker: Failure(worker, "invalid", fault) for worker, fault in summed.faults.items()}
         failures |= {worker: Failure(worker, "died", reason) for worker, reason in summed.lost.items()}
         return replace(replies.without(failures), add_up=None, curvature_sum=summed.packed)
@@ -371,28 +381,3 @@ def _sums_are_finite(replies: Replies) -> bool:
         if replies.gradients is not None and not math.isfinite(replies.gradients.sum()):
             return False
         return all(math.isfinite(values.sum()) for values in replies.values.values())
-
-
-def _without_lone_infinities(replies: Replies) -> Replies:
-    infinite = replies.workers[np.isinf(replies.losses)].tolist()
-    if 2 * len(infinite) >= len(replies.workers):
-        return replies
-    fault = "its loss is infinite and most others' is not"
-    return replies.without({worker: Failure(worker, "invalid", fault) for worker in infinite})
-
-
-def _clipped(replies: Replies, clip: float, regions: Regions) -> Replies:
-    """Scale down gradients far above the median; workers that sent none are left out of it."""
-    if replies.gradients is None:
-        return replies
-    counted = np.ones(replies.gradients.shape, dtype=bool)
-    if replies.masks is not None:
-        counted = replies.masks[np.searchsorted(replies.workers, replies.senders)][:, regions.of_coefficient]
-    numbers = counted.sum(axis=1)
-    squares = np.square(np.where(counted, replies.gradients, 0.0)).sum(axis=1)
-    sizes = np.sqrt(squares / np.maximum(numbers, 1))
-    if np.count_nonzero(numbers) < 3:
-        return replies  # of two, nobody can say which is the odd one
-    limit = clip * float(np.median(sizes[numbers > 0]))
-    shares = np.where(sizes > limit, limit / np.where(sizes > 0, sizes, 1.0), 1.0)
-    return replace(replies, gradients=shares[:, None] * replies.gradients)

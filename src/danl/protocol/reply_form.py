@@ -14,12 +14,14 @@ import numpy as np
 from danl.objective.layout import Layout
 from danl.objective.regions import Regions
 from danl.protocol import messages as msg
-from danl.protocol.hessian_form import HessianForm
+from danl.protocol.hessian_form import piece_of
 from danl.protocol.messages import Array, Exchange, Failure, packed_size
 from danl.protocol.replies import NAMES, Replies
 
 CURVATURES = ("packed_hessian", "numbers", "packed_scores")
 """Fields that become the curvatures of `Replies`."""
+GRADIENTS = (msg.GradientTask, msg.HessianTask, msg.CurvatureTask)
+"""Tasks whose answers have gradients."""
 VALUES = ("w", "smoothness", "squares", "means", "variances", "targets")
 """Fields that become its values."""
 
@@ -63,32 +65,36 @@ class ReplyForm:
         task = exchange.task
         if not replies:
             return rows
-        if isinstance(task, msg.GradientTask):
-            return self._gradients(rows, received, exchange.masks is not None or task.choose or task.mask is not None)
-
-        def column(name: str) -> Array:
-            return np.array([getattr(reply, name) for reply in replies])
-
-        names = [part.name for part in fields(task.answer)]
+        if isinstance(task, GRADIENTS):
+            choose, own = getattr(task, "choose", False), getattr(task, "mask", None)
+            rows = self._gradients(rows, received, exchange.masks is not None or choose or own is not None)
+        names = [part.name for reply in replies for part in fields(reply)]
         curvatures = {
-            who: getattr(reply, name) for name in names if name in CURVATURES for who, reply in received.items()
+            who: getattr(reply, name) for who, reply in received.items() for name in CURVATURES if hasattr(reply, name)
         }
         return replace(
             rows,
-            gradients=column("gradient") if "gradient" in names else None,
             curvatures={who: each for who, each in curvatures.items() if each is not None},  # None: added up on the way
-            values={name: column(name) for name in names if name in VALUES},
+            curvature_senders=np.array(list(curvatures), dtype=np.int64),
+            values={name: np.array([getattr(reply, name) for reply in replies]) for name in VALUES if name in names},
         )
 
     def _gradients(self, rows: Replies, received: Mapping[int, Any], masked: bool) -> Replies:
-        sent = {worker: reply for worker, reply in received.items() if isinstance(reply, msg.GradientReply)}
+        """The gradients of those that sent some of it, and the regions of each."""
+        sent: dict[int, tuple[msg.Mask | None, Array]] = {}
+        for worker, reply in received.items():
+            if isinstance(reply, msg.GradientReply):
+                sent[worker] = reply.mask, reply.fragment
+            elif isinstance(reply, msg.HessianReply | msg.CurvatureReply) and reply.gradient.size:
+                sent[worker] = getattr(reply, "mask", None), reply.gradient
         senders = np.array(list(sent), dtype=np.int64)
         gradients = np.zeros((len(sent), self.regions.n_coefficients))
         masks = np.zeros((len(received), self.regions.n_regions), dtype=bool)
-        for row, reply in enumerate(sent.values()):
-            gradients[row, slice(None) if reply.mask is None else self.regions.coordinates(reply.mask)] = reply.fragment
-        if masked:
-            masks[np.searchsorted(rows.workers, senders)] = [reply.mask for reply in sent.values()] or False
+        for row, place, (mask, fragment) in zip(
+            range(len(sent)), np.searchsorted(rows.workers, senders), sent.values(), strict=True
+        ):
+            gradients[row, slice(None) if mask is None else self.regions.coordinates(mask)] = fragment
+            masks[place] = True if mask is None else mask
         return replace(rows, gradients=gradients, senders=senders, masks=masks if masked else None)
 
     def fault(self, worker: int, task: msg.Task, reply: object) -> str | None:
@@ -105,7 +111,9 @@ class ReplyForm:
             return f"its {type(reply).__name__} cannot be read ({type(error).__name__})"
 
     def _fault(self, task: msg.Task, reply: Any) -> str | None:
-        fault = self._mask_fault(task, reply.mask) if isinstance(task, msg.GradientTask) else None
+        fault = None
+        if isinstance(task, msg.GradientTask | msg.CurvatureTask):
+            fault = self._mask_fault(task, reply.mask)
         if fault is not None:
             return fault
         constant, loss = getattr(reply, "smoothness", 1.0), getattr(reply, "loss", 0.0)
@@ -123,11 +131,12 @@ class ReplyForm:
         d, n_features = self.regions.n_coefficients, self.layout.n_features
         match task:
             case msg.GradientTask():
-                return {"fragment": d if reply.mask is None else self.regions.coordinates(reply.mask).size}
+                return {"fragment": self._trained(reply.mask)}
             case msg.HessianTask():  # None: it was added up, and looked at, on the way
                 return {"gradient": d} | ({} if reply.packed_hessian is None else {"packed_hessian": packed_size(d)})
             case msg.CurvatureTask():
-                return {"gradient": d, "numbers": HessianForm.of(task).numbers(self.regions)}
+                first, last, _ = piece_of(task, self.regions)
+                return {"gradient": self._trained(reply.mask), "numbers": last - first}
             case msg.ScoresTask():
                 return {"packed_scores": packed_size(d)}
             case msg.LocalStepsTask():
@@ -138,8 +147,12 @@ class ReplyForm:
                 return {"means": n_features, "variances": n_features, "targets": self.layout.n_outputs}
         return {}
 
-    def _mask_fault(self, task: msg.GradientTask, mask: object) -> str | None:
-        if task.choose:
+    def _trained(self, mask: msg.Mask | None) -> int:
+        """Coordinates of a mask; None is all of them."""
+        return self.regions.n_coefficients if mask is None else int(self.regions.coordinates(mask).size)
+
+    def _mask_fault(self, task: msg.GradientTask | msg.CurvatureTask, mask: object) -> str | None:
+        if isinstance(task, msg.GradientTask) and task.choose:
             legal = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.regions.n_regions,)
             return None if legal else f"its mask is not {self.regions.n_regions} booleans"
         same = mask is None if task.mask is None else isinstance(mask, np.ndarray) and np.array_equal(mask, task.mask)

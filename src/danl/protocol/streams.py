@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, PLANNED_MASKS, WORKER_MASK, SKETCH = range(6)
+GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, PLANNED_MASKS, WORKER_MASK, SKETCH, SENDERS = range(7)
 
 
 def stream(seed: int, purpose: int, *key: int) -> np.random.Generator:

@@ -123,10 +123,6 @@ def another_method(run: RecordedRun) -> str:
         return (
             f"Try --method danl: with its corrected memory stale parts do not keep it from the optimum, as {name}'s do."
         )
-    everyone = run.history.column("coverage")[run.rounds]
-    whole = everyone.size > 0 and bool((everyone == everyone.max()).all())
-    if run.status == "converged" and name == "danl" and whole and len(run.history) > 20:
-        return "Try --method danl-secant: where everyone trains everything it takes fewer exchanges."
     return ""
 
 

@@ -23,7 +23,7 @@ MASK_BYTES = 4_000_000
 """Of who trained what; more, and only some exchanges are kept."""
 COLUMNS = {
     **dict.fromkeys(("gap", "grad_norm", "objective", "bytes", "seconds", "simulated"), "<f8"),
-    **dict.fromkeys(("exchange", "active", "failed", "coverage"), "<i4"),
+    **dict.fromkeys(("exchange", "active", "failed", "senders", "coverage"), "<i4"),
     **dict.fromkeys(("kind", "refused"), "<u1"),
 }
 """Columns of the curves and their numpy kinds."""
@@ -47,7 +47,15 @@ def columns_of(history: History, moved: Any, seconds: Any, simulated: Any) -> di
     """The columns of all of these rows, with the bytes and seconds of the run up to each of them."""
     kinds = [kind_number(row.kind) for row in history]
     own = {"kind": kinds, "bytes": moved, "seconds": seconds, "simulated": simulated}
-    return {name: base64_of(own[name] if name in own else history.column(name), kind) for name, kind in COLUMNS.items()}
+    numbers = {name: own[name] if name in own else history.column(name) for name in COLUMNS}
+    return {name: base64_of(numbers[name], kind) for name, kind in COLUMNS.items()} | {"why": reasons_of(history)}
+
+
+def reasons_of(history: History) -> dict[str, Any]:
+    """Why each exchange was asked for: the reasons there are, and which of them it was."""
+    places: dict[str, int] = {}
+    which = [places.setdefault(row.why, len(places)) for row in history]
+    return {"texts": list(places), "which": base64_of(which, "<u2")}
 
 
 def kind_number(kind: str) -> int:

@@ -38,7 +38,7 @@ from danl.storage.folder import claimed, why_not
 from danl.storage.serialize import OTHER_VERSION, deserialize, from_file, plain, serialize, to_file
 from danl.wording import counted
 
-MAGIC, VERSION = "danl-checkpoint", 4
+MAGIC, VERSION = "danl-checkpoint", 5
 KEPT = 2
 AS_THEY_ARE = ("w", "status", "method", "dropped", "centre")
 """Fields of a result that a file has a place for."""

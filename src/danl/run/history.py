@@ -76,11 +76,15 @@ class Row:
     decrement: float = math.nan
     """What `tol` is compared with: the Newton decrement over the square root of the objective, by the method's own
     curvature and newest gradient, an estimate where that is; nan where the method has none."""
+    senders: int = 0
+    """Workers that sent curvature in this exchange, or a piece of it."""
+    why: str = ""
+    """Why the method asked this, in a few words; empty where it does not say."""
 
 
 _TYPES = get_type_hints(Row)
 _SCALARS = tuple(field.name for field in fields(Row) if field.name != "coverage")
-_LATER = ("refused", "decrement")
+_LATER = ("refused", "decrement", "senders", "why")
 """Columns that older files do not have: read as the default there."""
 
 
@@ -97,12 +101,15 @@ class History(list[Row]):
         """The rows by column: a few arrays, however many rows there are."""
         if not self:
             return {}
-        return {name: [row.kind for row in self] if name == "kind" else self.column(name) for name in _TYPES}
+        return {
+            name: [getattr(row, name) for row in self] if kind is str else self.column(name)
+            for name, kind in _TYPES.items()
+        }
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any]) -> History:
         """The history that `to_columns` took apart."""
-        lists = (values if name == "kind" else values.tolist() for name, values in columns.items())
+        lists = (values if _TYPES[name] is str else values.tolist() for name, values in columns.items())
         rows = (dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True))
         return cls(Row(**{**row, "coverage": tuple(row["coverage"])}) for row in rows)
 
@@ -160,7 +167,8 @@ class History(list[Row]):
 
 def _parse(path: Path, number: int, cells: dict[str, str], regions: list[str]) -> Row:
     try:
-        values = {name: _TYPES[name](cells[name] or "nan") for name in _SCALARS if name in cells or name not in _LATER}
+        there = [name for name in _SCALARS if name in cells or name not in _LATER]
+        values = {name: _TYPES[name](cells[name] or ("" if name == "why" else "nan")) for name in there}
         return Row(**values, coverage=tuple(int(cells[name]) for name in regions))
     except (KeyError, ValueError):
         raise InputError(

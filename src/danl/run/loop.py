@@ -24,8 +24,9 @@ from danl.methods.acceptance import relative_decrement, scale_of
 from danl.methods.stopping import FLAT, Remark
 from danl.objective.centring import from_centred
 from danl.objective.problem import Problem
-from danl.objective.regions import IntArray
+from danl.objective.regions import IntArray, Regions
 from danl.protocol.costs import pruning_error, seconds_each
+from danl.protocol.hessian_form import fitting_pieces
 from danl.protocol.messages import PERMANENT, Array, Exchange, Failure, GradientTask, MomentsTask, Task
 from danl.protocol.replies import Replies, bytes_down, bytes_up
 from danl.run.checkpoint import CheckpointWriter, Resumed
@@ -178,7 +179,7 @@ class Loop:
         """Step 1; what the method returns is looked at."""
         run, state = self.run, self.state
         exchange = run.method.plan(state.method_state, run.setup, Turn(state.exchanges, state.masks.staleness))
-        self._refuse(_wrong_plan(exchange, state.exchanges))
+        self._refuse(_wrong_plan(exchange, state.exchanges, run.setup.regions))
         return exchange
 
     def _absorb(self, replies: Replies) -> tuple[State, Info]:
@@ -287,14 +288,15 @@ class Loop:
         regions, uncovered, untrained = run.setup.regions, state.uncovered, state.untrained_rounds
         objective, grad_norm = self._measure(method_state, info, w)
         trained = replies.trained(*masks.staleness.shape)
-        up, down = bytes_up(exchange, replies, regions), bytes_down(exchange)
+        up, down = bytes_up(exchange, replies, regions), bytes_down(exchange, regions)
         coverage = tuple(trained.sum(axis=0).tolist())
         if exchange.kind in TRAINING:
             masks = masks.after(trained, coverage)
         if exchange.kind == "gradient" and isinstance(task, GradientTask):
             if task.submodel == "pruned":
                 pruned = max(pruned, pruning_error(exchange, replies, trained, regions))
-            uncovered = tuple([0 if count else n + 1 for count, n in zip(coverage, uncovered, strict=True)])
+            if task.round > 0:  # a round of Algorithm 1, not a portion of what is gathered
+                uncovered = tuple([0 if count else n + 1 for count, n in zip(coverage, uncovered, strict=True)])
             if max(uncovered) == UNCOVERED_ROUNDS + 1:  # once, when it happens
                 region = uncovered.index(UNCOVERED_ROUNDS + 1)
                 warn(
@@ -304,8 +306,9 @@ class Loop:
             if untrained >= 0 and task.round > 0 and len(replies.workers):  # a round of Algorithm 1
                 untrained = -1 if any(coverage) else untrained + 1
         seconds = None
-        if run.profiles is not None:
-            seconds = seconds_each(exchange, replies, run.profiles, run.problem.rows, run.entries_per_row, regions)
+        if run.setup.profiles is not None:
+            profiles, entries = run.setup.profiles, run.setup.entries_per_row
+            seconds = seconds_each(exchange, replies, profiles, run.problem.rows, entries, regions)
         if run.trace is not None:
             run.trace.note(
                 state.exchanges,
@@ -340,6 +343,8 @@ class Loop:
             seconds=elapsed,
             simulated_seconds=math.nan if seconds is None else float(seconds[~np.isnan(seconds)].max(initial=0.0)),
             coverage=coverage,
+            senders=len(replies.curvature_senders) if exchange.kind == "hessian" else 0,
+            why=getattr(state.method_state, "why", ""),
         )
         count, failed = state.exchanges + 1, len(self.failures)
         changes = {"w": w, "masks": masks, "uncovered": uncovered, "untrained_rounds": untrained}
@@ -354,7 +359,7 @@ def _by_worker(n_workers: int, dtype: type, *entries: tuple[IntArray, Any]) -> n
     return values
 
 
-def _wrong_plan(exchange: object, number: int) -> str:
+def _wrong_plan(exchange: object, number: int, regions: Regions) -> str:
     """What is wrong with a plan, and what it must be; empty where nothing is."""
     if not isinstance(exchange, Exchange) or not isinstance(exchange.task, Task):
         return f"plan returned {exchange!r:.60}; an Exchange of a task, such as setup.ask_everyone(kind, task)"
@@ -362,6 +367,8 @@ def _wrong_plan(exchange: object, number: int) -> str:
         return f"plan made a task of exchange {exchange.task.exchange}; one of turn.exchange, {number}"
     if exchange.masks is None and not len(exchange.workers):
         return "plan asked nobody; an Exchange with workers, or the status says that the run is over"
+    if exchange.pieces is not None and not fitting_pieces(exchange, regions):
+        return "plan made pieces that are none; for every worker a range [first, last) of the numbers of its curvature"
     return ""
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from danl.objective.centring import centre_of, to_centred
 from danl.objective.losses import null_margins
 from danl.objective.problem import Problem, RemoteProblem
 from danl.objective.regions import Regions
-from danl.policies import Profile
+from danl.policies.profiles import Fleet, seconds
 from danl.protocol.messages import Array
 from danl.protocol.replies import Replies, ReplyRules
 from danl.run.result import Reference
@@ -31,11 +31,9 @@ class PreparedRun:
     problem: Problem | RemoteProblem
     method: AnyMethod
     setup: Setup
-    profiles: Sequence[Profile] | None
     reference: Reference | None
     monitor: bool
     rules: ReplyRules
-    entries_per_row: Array = field(default_factory=lambda: np.zeros(0))
     trace: Trace | None = None
     may_centre: bool = False  # whether columns may be moved inside, for an intercept (`danl.objective.centring`)
     ask_moments: bool = False  # whether the workers are asked for the means of their columns first
@@ -69,6 +67,15 @@ def after_moments(run: PreparedRun, replies: Replies) -> PreparedRun:
         return begin
     w0 = layout.join(np.zeros((layout.n_outputs, layout.n_features)), null_margins(run.problem.loss, targets))
     return replace(begin, setup=replace(begin.setup, w0=w0))
+
+
+def moments_fit(setup: Setup) -> bool:
+    """Whether everyone can send the means of its columns by a deadline that binds; columns stay as they are if not."""
+    if setup.limits is None:
+        return True
+    fleet, d = Fleet.of(setup.limits.profiles), setup.n_coefficients
+    needed = seconds(fleet, work_rows=np.asarray(setup.setting.rows), bytes_down=0, bytes_up=8 * 3 * d)
+    return bool((needed <= setup.limits.deadline).all())
 
 
 def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = ()) -> dict[str, Any]:

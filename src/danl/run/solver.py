@@ -20,12 +20,13 @@ from danl.objective.losses import outputs_of
 from danl.objective.problem import Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies import Policy, Profile, Promise, ResourceAware, Setting, make_policy
+from danl.protocol.guards import Guards
 from danl.protocol.messages import Array
-from danl.protocol.replies import Guards, ReplyRules
+from danl.protocol.replies import ReplyRules
 from danl.run.callback import AnyCallback, Callbacks
 from danl.run.checkpoint import Checkpoints, CheckpointWriter, fingerprint, locked_checkpoints, make_checkpoints
 from danl.run.loop import run_loop
-from danl.run.prepared import PreparedRun, centred, refuse_if_too_large, settings_of
+from danl.run.prepared import PreparedRun, centred, moments_fit, refuse_if_too_large, settings_of
 from danl.run.result import Reference, Result
 from danl.run.separation import look_for_separation
 from danl.run.trace import Trace
@@ -122,7 +123,7 @@ def solve(
         resumed = None if resume is None else Checkpoints(Path(resume)).newest(mark)
         start = None if resumed is None else resumed.start
         may_centre = problem.intercept and problem.centre is None and not isinstance(run.method, Information)
-        run = replace(run, may_centre=may_centre, ask_moments=may_centre)
+        run = replace(run, may_centre=may_centre, ask_moments=may_centre and moments_fit(run.setup))
         if resumed is not None:
             for reason in resumed.passed_over:
                 warn(f"checkpoint passed over, {reason}")
@@ -229,10 +230,11 @@ def _prepare(
         setting=setting,
         seed=int(seed),
         tol=float(tol),
+        profiles=profiles,
+        entries_per_row=outputs_of(problem.loss) * np.array([info.entries_per_row for info in problem.shard_info]),
     )
-    entries = outputs_of(problem.loss) * np.array([info.entries_per_row for info in problem.shard_info])
     rules = ReplyRules.of(problem, made_regions, guards)
-    return PreparedRun(problem, made_method, setup, profiles, reference, monitor, rules, entries)
+    return PreparedRun(problem, made_method, setup, reference, monitor, rules)
 
 
 def setting_of(problem: Problem | RemoteProblem, regions: Regions, method: AnyMethod, max_rounds: int) -> Setting:
@@ -259,6 +261,8 @@ def _with_broken_promise(run: PreparedRun, result: Result) -> Result:
     """Note, and warn of, a policy that promised more than was measured, where every reply came."""
     if result.failures or result.dropped or not len(result.history) or not isinstance(run.method, DANL):
         return result  # absences break a promise as well; other methods do not ask the policy
+    if run.setup.limits is not None and run.method.curvature != "once":
+        return result  # what is gathered in portions has masks that are not the policy's
     promise, last = vars(run.setup.policy.promise(run.setup.setting)), result.history[-1]
     less = {name: getattr(last, name) - promised for name, promised in promise.items() if promised is not None}
     less["max_staleness"] = -less.get("max_staleness", 0)

@@ -37,29 +37,31 @@ class WholeGradient:
 
 @storable
 @dataclass(frozen=True)
-class QuasiNewton(Curvature):
-    """An initial curvature and the pairs (s, y) it is to fit, the newest last, scaled so that s . y = 1."""
+class Pairs:
+    """The newest steps s and changes y of a gradient along them, the newest last, scaled so that s . y = 1."""
 
-    initial: Curvature
-    steps: Array  # (pairs, d): s
-    changes: Array  # (pairs, d): y
+    steps: Array  # (pairs, d)
+    changes: Array  # (pairs, d)
     newest: WholeGradient | None = None  # where the next pair begins
 
     @classmethod
-    def start(cls, initial: Curvature, d: int) -> QuasiNewton:
-        """Without pairs."""
-        return cls(initial, np.empty((0, d)), np.empty((0, d)))
+    def none(cls, d: int) -> Pairs:
+        """Without any."""
+        return cls(np.empty((0, d)), np.empty((0, d)))
 
-    def with_gradient(self, w: Array, gradient: Array, weights: Array, most: int) -> QuasiNewton:
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def with_gradient(self, w: Array, gradient: Array, weights: Array, most: int) -> Pairs:
         """What a whole gradient adds: a pair with the one before it, if that was of the same workers."""
         before, made = self.newest, self
         if before is not None and np.array_equal(before.weights, weights):
             made = self.with_pair(w - before.w, gradient - before.gradient, most)
         elif before is not None:
-            made = QuasiNewton.start(self.initial, len(w))
+            made = Pairs.none(len(w))
         return replace(made, newest=WholeGradient(w, gradient, weights))
 
-    def with_pair(self, step: Array, change: Array, most: int) -> QuasiNewton:
+    def with_pair(self, step: Array, change: Array, most: int) -> Pairs:
         """One pair more, and of all of them the newest `most`; one that rounding has made is left out."""
         product, size = float(step @ change), float(np.abs(step) @ np.abs(change))
         if most < 1 or not product > FLAT * size:
@@ -69,20 +71,47 @@ class QuasiNewton(Curvature):
         steps, changes = np.vstack([self.steps, scale * step]), np.vstack([self.changes, scale * change])
         return replace(self, steps=steps[-most:], changes=changes[-most:])
 
+    def on(self, matrix: Array) -> Array:
+        """The matrix that fits the pairs, one after the other (Nocedal & Wright, 6.19)."""
+        for step, change in zip(self.steps, self.changes, strict=True):
+            product = matrix @ step
+            along = float(step @ product)
+            if along > 0:
+                matrix = matrix + np.outer(change, change) - np.outer(product, product) / along
+        return matrix
+
+
+@storable
+@dataclass(frozen=True)
+class QuasiNewton(Curvature):
+    """An initial curvature and the pairs (s, y) it is to fit."""
+
+    initial: Curvature
+    pairs: Pairs
+
+    @classmethod
+    def start(cls, initial: Curvature, d: int) -> QuasiNewton:
+        """Without pairs."""
+        return cls(initial, Pairs.none(d))
+
+    def with_gradient(self, w: Array, gradient: Array, weights: Array, most: int) -> QuasiNewton:
+        """What a whole gradient adds."""
+        return replace(self, pairs=self.pairs.with_gradient(w, gradient, weights, most))
+
     def solve(self, gradient: Array) -> Array:
         left, shares = gradient, []
-        for step, change in zip(self.steps[::-1], self.changes[::-1], strict=True):
+        for step, change in zip(self.pairs.steps[::-1], self.pairs.changes[::-1], strict=True):
             shares.append(float(step @ left))
             left = left - shares[-1] * change
         solved = self.initial.solve(left)
-        for step, change, share in zip(self.steps, self.changes, reversed(shares), strict=True):
+        for step, change, share in zip(self.pairs.steps, self.pairs.changes, reversed(shares), strict=True):
             solved = solved + (share - float(change @ solved)) * step
         return solved
 
     def times(self, vectors: Array) -> Array:
         """B times vectors; of a whole Hessian Pi times vectors: pairs correct its steps alone."""
         product = self.initial.times(vectors)
-        if not len(self.steps) or isinstance(self.initial, ProjectedHessian):
+        if not len(self.pairs) or isinstance(self.initial, ProjectedHessian):
             return product
         wide, middle = self._compact
         return np.asarray(product - wide @ (middle @ (wide.T @ vectors)))
@@ -99,8 +128,9 @@ class QuasiNewton(Curvature):
     @cached_property
     def _compact(self) -> tuple[Array, Array]:
         """The matrices N and M."""
-        initial = self.initial.times(self.steps.T)
-        products = self.steps @ self.changes.T
+        steps, changes = self.pairs.steps, self.pairs.changes
+        initial = self.initial.times(steps.T)
+        products = steps @ changes.T
         lower = np.tril(products, -1)
-        middle = np.block([[self.steps @ initial, lower], [lower.T, -np.diag(products.diagonal())]])
-        return np.hstack([initial, self.changes.T]), np.linalg.pinv(middle, rcond=1e-14)
+        middle = np.block([[steps @ initial, lower], [lower.T, -np.diag(products.diagonal())]])
+        return np.hstack([initial, changes.T]), np.linalg.pinv(middle, rcond=1e-14)

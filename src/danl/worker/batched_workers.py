@@ -1,13 +1,16 @@
 """All workers of one process, answering a task together: what `Worker.answer` does, for all of them at once.
 
-Anything that is not the same question to all of them (mini-batches of gradients, local steps, smoothness, pruned models
-beside whole ones) is left to the workers one by one: `answer` then returns None.
+Whole Hessians are added up; those of workers that are not asked for one are not computed. Anything that is not the same
+question to all of them (mini-batches of gradients, local steps, smoothness, pruned models beside whole ones, parts and
+pieces of Hessians) is left to the workers one by one: `answer` then returns None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +18,18 @@ from danl.objective.batch import Batch
 from danl.objective.problem import BaseProblem, Problem
 from danl.objective.regions import IntArray
 from danl.policies.masks import with_a_region
-from danl.protocol.messages import Array, Exchange, GradientTask, HessianTask, LossTask
-from danl.protocol.replies import HessianSum, Replies
+from danl.protocol.hessian_form import pieces_of
+from danl.protocol.messages import (
+    Array,
+    CurvatureTask,
+    Exchange,
+    GradientTask,
+    HessianTask,
+    LossTask,
+    Mask,
+    packed_size,
+)
+from danl.protocol.replies import HUGE_LOSS, HessianSum, Replies, has_blown_up
 from danl.worker.worker import Worker
 
 
@@ -43,12 +56,27 @@ class BatchedWorkers:
                 return Replies(workers, self.batch.losses(task.w)[workers])
             case GradientTask(batch_size=None) if task.submodel == "full" or exchange.idle is None:
                 return self._masked_gradients(exchange, task)
-            case HessianTask(batch_size=None):
-                losses, gradients = self.batch.losses_and_gradients(task.w)
-                rows = None if task.hessian_batch is None else [worker.hessian_rows(task) for worker in self._workers]
-                add_up = partial(self._add_up, task.w, rows)
-                return Replies(workers, losses[workers], self._of(gradients, workers), add_up=add_up)
+            case (
+                HessianTask(batch_size=None)
+                | CurvatureTask(kind="full", batch_size=None, mask=None, first=0, last=None)
+            ):
+                pieces, incomplete = pieces_of(exchange, self._regions)
+                return None if incomplete.any() else self._hessians(exchange, task, pieces[:, 0] < pieces[:, 1])
         return None
+
+    def _hessians(self, exchange: Exchange, task: HessianTask | CurvatureTask, curved: Mask) -> Replies:
+        """The gradients, and the Hessians of those that send one: added up when it is known whose count."""
+        workers, question = exchange.workers, (task.exchange, task.w)
+        if exchange.masks is None:
+            losses, gradients = self.batch.losses_and_gradients(task.w)
+            replies = Replies(workers, losses[workers], self._of(gradients, workers))
+        else:
+            replies = self._masked_gradients(replace(exchange, idle=LossTask(*question)), GradientTask(*question))
+        add_up = partial(self._add_up, task)
+        if isinstance(task, CurvatureTask) and task.dtype == "float32":
+            excused = (replies.losses >= HUGE_LOSS) | has_blown_up(task)
+            add_up = partial(self._add_up_rounded, task, set(workers[excused].tolist()))
+        return replace(replies, curvature_senders=workers[curved], add_up=add_up)
 
     def _masked_gradients(self, exchange: Exchange, task: GradientTask) -> Replies:
         """Lines 11-14 of Algorithm 1 for all of them."""
@@ -80,7 +108,23 @@ class BatchedWorkers:
     def _of(self, rows: Array, workers: IntArray) -> Array:
         return rows if len(workers) == len(rows) else rows[workers]
 
-    def _add_up(self, w: Array, rows: Sequence[Array | None] | None, weights: Mapping[int, float]) -> HessianSum:
-        of_worker = np.zeros(self.batch.n_workers)
+    def _add_up(self, task: HessianTask | CurvatureTask, weights: Mapping[int, float]) -> HessianSum:
+        """One product over the rows of all that count."""
+        of_worker, rows = np.zeros(self.batch.n_workers), None
         of_worker[list(weights)] = list(weights.values())
-        return HessianSum(self.batch.hessian_sum(w, of_worker, rows))
+        if task.hessian_batch is not None:
+            none: Any = np.zeros(0, dtype=np.int64)
+            rows = [each.hessian_rows(task) if each.index in weights else none for each in self._workers]
+        return HessianSum(self.batch.hessian_sum(task.w, of_worker, rows))
+
+    def _add_up_rounded(self, task: CurvatureTask, excused: set[int], weights: Mapping[int, float]) -> HessianSum:
+        """One Hessian after the other, each rounded as its worker sends it."""
+        total, faults = np.zeros(packed_size(task.w.size)), dict[int, str]()
+        for worker, weight in sorted(weights.items()):
+            numbers = self._workers[worker].curvature(task)
+            if worker not in excused and not np.isfinite(numbers).all():
+                faults[worker] = "its curvature is not finite"
+                continue
+            with np.errstate(invalid="ignore", over="ignore"):  # at a model that blew up: its loss rejects it
+                total += weight * numbers.astype(np.float64)
+        return HessianSum(total, faults)

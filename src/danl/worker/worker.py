@@ -17,7 +17,7 @@ from danl.policies.base import WorkerPolicy
 from danl.policies.masks import validated_mask
 from danl.protocol import messages as msg
 from danl.protocol.hessian_form import HessianForm, sketch_matrix
-from danl.protocol.messages import Array, CurvatureTask, HessianTask, Mask, pack
+from danl.protocol.messages import Array, Array32, CurvatureTask, HessianTask, Mask, pack
 from danl.protocol.streams import GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, WORKER_MASK, stream
 
 
@@ -55,17 +55,28 @@ class Worker:
         """Lines 3-4: gradient and Hessian at w, or a part of it, on samples zeta_i^0 where batches are asked for."""
         w, gradient_rows = task.w, self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
         loss, gradient = self.objective.sample(gradient_rows).value_and_gradient(w)
-        sampled = self.objective.sample(self.hessian_rows(task))
         if isinstance(task, HessianTask):
-            return msg.HessianReply(self.index, task.exchange, gradient, pack(sampled.hessian(w)), loss)
+            hessian = self.objective.sample(self.hessian_rows(task)).hessian(w)
+            return msg.HessianReply(self.index, task.exchange, gradient, pack(hessian), loss)
+        kept = gradient if task.mask is None else gradient[self.regions.coordinates(task.mask)]
+        return msg.CurvatureReply(self.index, task.exchange, kept, self.curvature(task), loss, task.mask)
+
+    def curvature(self, task: CurvatureTask) -> Array | Array32:
+        """The numbers of the Hessian that a task asks for, as they are sent."""
+        sampled = self.objective.sample(self.hessian_rows(task))
         with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss shows it
             numbers = _hessian_part(sampled, task, self.regions)
-            sent = numbers if task.dtype == "float64" else numbers.astype(np.float32)
-        return msg.CurvatureReply(self.index, task.exchange, gradient, sent, loss)
+            if task.first or task.last is not None:
+                numbers = numbers[task.first : task.last].copy()  # the rest need not be kept
+            return numbers if task.dtype == "float64" else numbers.astype(np.float32)
 
     def hessian_rows(self, task: HessianTask | CurvatureTask) -> Array | None:
-        """The rows the Hessian is computed on; None for all of them."""
-        return self._batch(task.hessian_batch, HESSIAN_BATCH, task.exchange)
+        """The rows the Hessian is computed on; None for all of them.
+
+        A task that names the draw by its `sketch` has the same rows in every exchange: those of a Hessian in pieces.
+        """
+        draw = task.sketch if isinstance(task, CurvatureTask) and task.kind == "full" else 0
+        return self._batch(task.hessian_batch, HESSIAN_BATCH, draw or task.exchange)
 
     def _masked_gradient(self, task: msg.GradientTask) -> msg.GradientReply:
         """Lines 11-14: choose the mask, prune the model, compute the gradient there, send what the mask keeps."""

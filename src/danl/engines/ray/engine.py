@@ -2,7 +2,7 @@
 
 An exchange is one call to every actor. Tasks and replies are bytes of `danl.protocol.wire`; a model up to INLINE bytes
 travels inside the call, a larger one is put into Ray's object store once and passed by reference. Hessians stay where
-they are made and are added up in a tree (`danl.engines.ray.tree`).
+they are made and are added up in a tree (`danl.engines.ray.tree`), unless parts or pieces of some are asked for.
 
     a worker raises          failure "error"; `InputError` is raised here, as with the local engine
     its actor dies           Ray restarts it `restarts` times, then it is replaced `replacements` times; it is waited
@@ -34,7 +34,7 @@ from danl.errors import InputError, bad_argument
 from danl.objective.problem import BaseProblem, Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
-from danl.protocol.messages import Exchange, Failure, HessianTask, ModelTask, Reply, Task
+from danl.protocol.messages import CurvatureTask, Exchange, Failure, HessianTask, ModelTask, Reply, Task
 from danl.protocol.replies import Replies, ReplyRules, has_blown_up
 from danl.protocol.reply_form import ReplyForm
 from danl.protocol.wire import WireError, decode, encode, most_bytes
@@ -212,6 +212,7 @@ class Ray:
         """Call every worker's actor and wait until all have answered or are given up, or the deadline has passed."""
         outbox, tasks = _Outbox(), exchange.tasks()
         hessians: dict[int, Any] = {}
+        in_tree = not any(isinstance(task, CurvatureTask) for task in tasks.values())
 
         def ask(slot: WorkerSlot) -> Any:
             task = tasks[slot.index]
@@ -219,7 +220,7 @@ class Ray:
             if slot.opened != self._number:
                 terms, shard, slot.opened = self._terms, slot.shard, self._number
             data, w = outbox.packed(task)
-            if isinstance(task, HessianTask):
+            if in_tree and isinstance(task, HessianTask):
                 call = slot.actor.hessian.options(num_returns=2)
                 reply, hessians[slot.index] = call.remote(self._number, terms, shard, data, w)
                 return reply
@@ -267,8 +268,9 @@ class Ray:
 
         assert self._tree is not None
         leaves, blown_up = {}, has_blown_up(exchange.task)
-        for who, loss in zip(replies.workers.tolist(), replies.losses.tolist(), strict=True):
-            excused, penalties = self._rules.excused(loss, blown_up), self._rules.penalties_of(who)
+        losses = dict(zip(replies.workers.tolist(), replies.losses.tolist(), strict=True))
+        for who in replies.curvature_senders.tolist():
+            excused, penalties = self._rules.excused(losses[who], blown_up), self._rules.penalties_of(who)
             leaves[who] = Leaf(who, penalties, excused, blown_up, hessians[who])
         return replace(replies, add_up=partial(self._tree.add_up, leaves, self._d))
 

@@ -5,7 +5,7 @@
 const COLUMNS = {
   exchange: Int32Array, kind: Uint8Array, gap: Float64Array, grad_norm: Float64Array, objective: Float64Array,
   bytes: Float64Array, seconds: Float64Array, simulated: Float64Array, active: Int32Array, failed: Int32Array,
-  refused: Uint8Array, coverage: Int32Array,
+  refused: Uint8Array, senders: Int32Array, coverage: Int32Array,
 };
 
 function numbers(text, Kind) {
@@ -25,6 +25,7 @@ function joined(first, second) {
 function decodeRun(sent) {
   const rows = {};
   for (const name in COLUMNS) rows[name] = numbers(sent.rows[name], COLUMNS[name]);
+  rows.why = Array.from(numbers(sent.rows.why.which, Uint16Array), (place) => sent.rows.why.texts[place]);
   return { ...sent, rows, masks: sent.masks && decodeMasks(sent.masks) };
 }
 
@@ -43,6 +44,7 @@ function decodeMasks(sent) {
 function extendRun(run, more) {
   const next = decodeRun(more);
   for (const name in COLUMNS) next.rows[name] = joined(run.rows[name], next.rows[name]);
+  next.rows.why = run.rows.why.concat(next.rows.why);
   next.masks = extendMasks(run.masks, next.masks);
   return next;
 }

@@ -8,13 +8,15 @@ const TABLES = {
     const several = state.runs.length > 1;
     const heads = ["Exchange", "Kind", "Gap", "Gradient norm", "Objective", "Bytes", "Seconds", "Simulated", "Answered", "No reply", "Refused"];
     return state.runs.filter((_, number) => state.series[number]).map(({ name, rows }) => {
+      const told = rows.why.some((reason) => reason !== "");
       const places = spaced(rows.exchange.length, MOST_TABLE_ROWS);
       const lines = places.map((i) => [rows.exchange[i], state.kinds[rows.kind[i]] || "other", exponent(rows.gap[i], 3),
         exponent(rows.grad_norm[i], 3), Number.isFinite(rows.objective[i]) ? rows.objective[i].toPrecision(10) : "-",
         rows.bytes[i].toLocaleString("en"), rows.seconds[i].toPrecision(4),
-        Number.isFinite(rows.simulated[i]) ? rows.simulated[i].toPrecision(4) : "-", rows.active[i], rows.failed[i], rows.refused[i]]);
+        Number.isFinite(rows.simulated[i]) ? rows.simulated[i].toPrecision(4) : "-", rows.active[i], rows.failed[i], rows.refused[i],
+        ...(told ? [rows.senders[i] || "", rows.why[i]] : [])]);
       return table(captioned(several ? `${name}. Bytes and seconds are sums up to the exchange.` : "Bytes and seconds are sums up to the exchange.",
-        places.length, rows.exchange.length, "exchanges"), heads, lines);
+        places.length, rows.exchange.length, "exchanges"), told ? [...heads, "Senders", "Why"] : heads, lines);
     });
   },
   "coverage-table": () => {

@@ -1,0 +1,357 @@
+r"""The ladder: which question comes next, the cheapest one that has lately paid for itself.
+
+Questions have prices (`danl.methods.prices`); from below
+
+    masked      gradients on the policy's masks
+    gradient    whole gradients
+    curvature   of some workers, with everyone's whole gradient: rung by rung more senders (`danl.methods.senders`)
+
+After every step that was accepted, the first of these that holds decides:
+
+    1  workers have left or are back: curvature, of those that are there
+    2  what is left to gain seems below the tolerance: whole gradients of everyone, who decide
+    3  PATIENCE times the price of the next rung was spent on this one: one rung up
+    4  curvature costs hardly more than the gradients alone (a fast machine's Hessian is there before a slow one's
+       gradient): it is asked for every time, unless masks are "always" wanted
+    5  curvature is due: the gains fell by less than `contraction` a step over the last `window` steps; what is left at
+       that rate costs more than PAYS of its price; and the gradients of those who would send it changed in another way
+       than their last curvature said, not only the gradients of the rest
+    6  a step from the memory was refused, masked rounds were slow, or nobody has sent a region for long: whole
+       gradients of everyone
+    7  masks do not bind, masked rounds cost at most MASKS_PAY of whole gradients and gain at least half as much: a
+       masked round
+    8  else whole gradients; where masks bind they are gathered in portions, at a model that is held: few steps from
+       whole gradients beat many from parts
+
+A step that was refused, where the rest's gradients changed in another way than what stands in for their curvature said:
+one rung up at once if nothing was gained on this rung yet, as a wrong step far from the optimum leads to where every
+later one is short. Else, where the curvature is not that of the base and not dear, new curvature there; else a shorter
+step. A rung down comes when curvature has kept its promise for twice its wait.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from danl.methods.acceptance import ROUNDING, Step, objective_at_anchor
+from danl.methods.base import Setup
+from danl.methods.prices import Prices
+from danl.methods.questions import Question, Sampling, Stretch
+from danl.methods.senders import FEW, Rung, rungs_of
+from danl.protocol.messages import Dtype, Mask
+from danl.server.some_hessians import Mismatch
+from danl.storage.serialize import storable
+
+if TYPE_CHECKING:
+    from danl.methods.danl import DANL
+    from danl.methods.safeguarded_state import Known, SafeguardedState
+
+NEARLY_FREE = 1.1
+"""Curvature is asked for every time where it costs at most this many times the gradients alone."""
+PAYS = 2.0
+"""Curvature is worth its price where the rest of the run, at the present rate, costs more than this share of it."""
+MASKS_PAY = 0.5
+"""Masked rounds are tried where they cost at most this share of whole gradients."""
+PATIENCE = 16.0
+"""A rung has failed once this many times the price of the next one was spent on it."""
+MISSING = 1.0
+"""More senders, where the rest's gradients were off by more than this share of a step that was refused at the start."""
+BACKTRACKING = 6.0
+"""Shorter steps are tried, rather than new curvature, where it costs more than so many whole gradients each."""
+GROWTH = 1.1
+"""By how much a remembered length grows with every step that is accepted."""
+SLOW_MEMORY, SLOW_WINDOW = 0.5, 3
+"""Steps from the memory fall short where the decrements shrink by less than this a step, over so many of them."""
+HELPED = 0.9
+"""New parts of Hessians helped when the decrements shrink to this share, at most, of what they shrank to before."""
+MOST_DETOURS = 6
+"""After so many stretches of slow masked rounds, 2^5 steps from whole gradients are taken between two of them."""
+STALLED, STALLED_PARTS = 3, 20
+"""At rounding level, a gradient that has not halved over so many exact ones, with whole Hessians or parts, will not."""
+
+
+@storable
+@dataclass(frozen=True)
+class Ladder:
+    """How a run gets on, and what it asks next for that."""
+
+    sampling: Sampling
+    rungs: tuple[Rung, ...]
+    gradient_price: float
+    masked_price: float
+    binds: bool = False  # whether masks bind
+    many: bool = False  # whether there are so many workers that somebody is always missing
+    rung: int = 0
+    why: str = "the start needs curvature"  # the newest decision
+    spent: float = 0.0  # since this rung was taken
+    moved: bool = False  # whether a step was accepted since then
+    n_exchanged: int = 0  # curvature exchanges so far, that of Phase I included
+    since_hessian: int = 0  # steps since the last one
+    gains: tuple[float, ...] = ()  # of the newest steps since then
+    first_gain: float = np.inf  # of the step at that exchange
+    mismatch: Mismatch | None = None  # of the newest step
+    wait: int = 1  # steps from one exchange of parts to the next, if progress is slow
+    rate: float = np.inf  # how the gains shrank a step before the newest of these
+    decrement: float = np.nan  # relative, the newest, from whatever gradient there was
+    length: float = 1.0  # of steps that are not exact: halved when one is rejected, grown when one is accepted
+    n_rejected: int = 0  # of these since one was accepted
+    n_refused: int = 0  # exact steps from the same base
+    detour: int = 0  # exact steps to take before masked rounds are tried again
+    stretch: Stretch = field(default_factory=lambda: Stretch(np.nan))  # of masked rounds
+    slow: int = 0  # stretches in a row that were too slow
+    lowest: float = np.inf  # the decrement at the last exact gradient that halved it
+    n_without_halving: int = 0  # exact gradients since
+
+    @classmethod
+    def start(cls, options: DANL, setup: Setup) -> Ladder:
+        """On the lowest rung."""
+        prices = Prices.of(options, setup)
+        sampling, rungs = Sampling(options.batch_size, options.hessian_batch), rungs_of(options, setup, prices)
+        masked, binds = prices.together(prices.masked), setup.limits is not None
+        many = setup.n_workers > FEW and not binds
+        ladder = cls(sampling, rungs, prices.gradient, masked, binds, many)
+        return replace(ladder, wait=ladder.shortest_wait(options))
+
+    # What it costs, and who sends.
+
+    def price_of(self, question: Question) -> float:
+        if question in ("hessian", "curvature"):
+            return self.rungs[self.rung].price
+        return self.masked_price if question == "masked" else self.gradient_price
+
+    def paid(self, question: Question) -> Ladder:
+        return replace(self, spent=self.spent + self.price_of(question))
+
+    def senders(self, setup: Setup, alive: Mask) -> Mask:
+        """Who is to send curvature in the next exchange of it, (N,)."""
+        chosen = self.rungs[self.rung].of_turn(self.n_exchanged, setup) & alive
+        return chosen if chosen.any() else alive
+
+    @property
+    def dtype(self) -> Dtype:
+        return self.rungs[self.rung].dtype
+
+    @property
+    def hessian_rows(self) -> int | None:
+        """Rows of a worker that curvature is of; None: all."""
+        rung = self.rungs[self.rung]
+        return self.sampling.hessian_batch if rung.rows is None else rung.rows
+
+    @property
+    def free(self) -> bool:
+        """Whether curvature costs hardly more than gradients."""
+        return self.rungs[self.rung].price <= NEARLY_FREE * self.gradient_price
+
+    @property
+    def at_top(self) -> bool:
+        return self.rung == len(self.rungs) - 1
+
+    def shortest_wait(self, options: DANL) -> int:
+        """Steps from one exchange of curvature to the next; parts wait for as many as half of their price would pay."""
+        if options.hessian_form.kind == "full":
+            return options.window
+        return max(options.window, round(self.rungs[self.rung].price / (2 * self.gradient_price)))
+
+    def on_rung(self, rung: int, options: DANL, why: str) -> Ladder:
+        if rung == self.rung:
+            return replace(self, why=why)
+        ladder = replace(self, rung=rung, spent=0.0, moved=False, mismatch=None, why=why)
+        return replace(ladder, wait=ladder.shortest_wait(options))
+
+    # What happened.
+
+    def with_curvature(self) -> Ladder:
+        """Curvature was exchanged."""
+        return replace(self, n_exchanged=self.n_exchanged + 1, since_hessian=0, gains=())
+
+    def after_rejection(self, options: DANL) -> tuple[Ladder, Question]:
+        """A step from the memory was rejected: after the second in a row, 2, 4, 8, ... exact steps before the next.
+
+        Of many workers more are asked for their curvature.
+        """
+        n_rejected = self.n_rejected + 1
+        detour = 0 if n_rejected < 2 else 2 ** min(n_rejected - 1, 6)
+        why = "refused: a step from the memory"
+        ladder = replace(self, n_rejected=n_rejected, detour=detour, length=self.length / 2, why=why)
+        if self.many and not self.at_top:
+            return ladder.on_rung(self.rung + 1, options, why), "hessian"
+        return ladder, "full"
+
+    def after_refusal(self, known: Known, options: DANL) -> Ladder | None:
+        """An exact step was refused: on which rung to ask for curvature at its base; None to try a shorter step."""
+        seen = self.mismatch
+        if seen is not None and seen.rest > MISSING and not self.moved and not self.at_top:
+            return self.on_rung(self.rung + 1, options, "refused at the start: others curve more")
+        if self.since_hessian > 1 and self.helps(known, options):
+            return replace(self, why="refused: curvature from elsewhere")
+        return None
+
+    def helps(self, known: Known, options: DANL) -> bool:
+        """Whether new curvature is asked for after a refusal: where it is not dear, and not the rest's that is missing.
+
+        It is the less dear, the more steps were refused.
+        """
+        if options.hessian_form.kind != "full" or self.sampling.batch_size is not None:
+            return False
+        seen, hessians = self.mismatch, known.hessians
+        if seen is not None and hessians is not None and not self.free and hessians.share * seen.own <= seen.rest / 2:
+            return False
+        return self.rungs[self.rung].price <= (self.n_refused + 1) * BACKTRACKING * self.gradient_price
+
+    def after_memory_step(self) -> Ladder:
+        """A step from the memory was accepted, and everyone said so."""
+        return self if not (self.n_rejected or self.detour) else replace(self, n_rejected=0, detour=0)
+
+    def backtracked(self, step: Step, rise: float) -> tuple[Ladder, Step | None]:
+        """A shorter step after an exact one was refused, with the rise of the objective; None where none would do.
+
+        To where the parabola through both losses and the slope is lowest, between a tenth and half of the step.
+        """
+        shorter = step.shorter()
+        if shorter is None:
+            return self, None
+        if np.isfinite(rise):  # else somebody did not report
+            second_derivative = (rise - step.length * step.slope) / step.length**2
+            best = -step.slope / (2 * second_derivative) if second_derivative > 0 else step.length
+            shorter = replace(step, length=float(np.clip(best, 0.1 * step.length, 0.5 * step.length)))
+        length = min(self.length, shorter.length)
+        return replace(self, length=length, n_refused=self.n_refused + 1, why="refused: too long a step"), shorter
+
+    def regrouped(self) -> Ladder:
+        """The objective is that of other workers."""
+        return replace(self, lowest=np.inf, n_without_halving=0, mismatch=None)
+
+    def reopened(self) -> Ladder:
+        """For a run that had ended and goes on."""
+        return replace(self, decrement=np.inf, lowest=np.inf, n_without_halving=0)
+
+    # What comes next.
+
+    def after(
+        self, step: Step, state: SafeguardedState, known: Known, options: DANL, setup: Setup, *, exact: bool
+    ) -> tuple[Ladder, Step, Question | None]:
+        """The ladder after a step was found, the step with its length, and what to ask where it leads; None: the end.
+
+        `exact`: the gradient is everyone's, whole, and of the base.
+        """
+        objective = objective_at_anchor(known, state.weights) if state.base.at_anchor else np.nan
+        ladder = replace(
+            self,
+            decrement=step.decrement,
+            since_hessian=self.since_hessian + 1,
+            gains=(*self.gains, step.gain)[-max(options.window, SLOW_WINDOW) - 1 :],
+            first_gain=self.first_gain if self.since_hessian else step.gain,
+            stretch=Stretch(objective) if exact else self.stretch.after(objective),
+        )
+        if state.trial.step is not None:
+            ladder = replace(ladder, moved=True, n_refused=0, length=min(1.0, GROWTH * self.length))
+        if exact and self.since_hessian == 0 and options.hessian_form.kind == "full":
+            ladder = replace(ladder, length=1.0)  # new curvature knows nothing of the steps that were too long
+        length = ladder.length if exact or self.sampling.batch_size is None else self.sampling.length
+        step = replace(step, length=1.0 if exact and options.n_pairs > 0 else length)
+        if exact:
+            halved = step.decrement <= self.lowest / 2
+            ladder = replace(
+                ladder,
+                detour=max(self.detour - 1, 0),
+                lowest=step.decrement if halved else self.lowest,
+                n_without_halving=0 if halved else self.n_without_halving + 1,
+            )
+            if step.decrement <= setup.tol or ladder._stalled(step, options):
+                return replace(ladder, why="the tolerance is reached"), step, None
+            ladder = replace(ladder, sampling=self.sampling.after_exact(step.gain, finish=options.finish))
+        ladder, question = ladder._question(step, state, known, options, setup.tol, exact=exact)
+        return ladder, step, question
+
+    def _stalled(self, step: Step, options: DANL) -> bool:
+        """Rounding hides what is left: not even the best curvature there is makes the gradient smaller."""
+        most = 2 * STALLED if options.hessian_form.kind == "full" else STALLED_PARTS
+        return step.negligible and self.n_without_halving >= most
+
+    def _question(
+        self, step: Step, state: SafeguardedState, known: Known, options: DANL, tol: float, *, exact: bool
+    ) -> tuple[Ladder, Question]:
+        settled = step.decrement <= tol or step.negligible
+
+        def ask(question: Question, why: str, **changes: object) -> tuple[Ladder, Question]:
+            return replace(self, why=why, **changes), question  # type: ignore[arg-type]
+
+        if state.membership.regroup:
+            return ask("hessian", "workers left or are back")
+        every = options.curvature if isinstance(options.curvature, int) else 0
+        if every and self.since_hessian >= every:
+            return ask("hessian", f"curvature every {every} rounds")
+        if settled:
+            if exact and self.n_without_halving == STALLED and options.hessian_form.kind == "full":
+                return self.on_rung(len(self.rungs) - 1, options, "rounding: a look with all curvature"), "hessian"
+            return ask("full", "little left to gain: everyone's word")
+        if not every and self.sampling.batch_size is None:  # with mini-batches gains tell little: refused steps ask
+            if not self.at_top and self.spent > PATIENCE * self.rungs[self.rung + 1].price:
+                return self.on_rung(self.rung + 1, options, "these senders have not paid"), "hessian"
+            curvature: Question = "curvature" if self.many else "hessian"
+            if self.free and options.masks == "auto":
+                return ask(curvature, "curvature costs no more here")
+            slow = "slower than promised"
+            if options.hessian_form.kind != "full":
+                rate = self._parts_due(step, exact=exact)
+                if rate is not None:  # if the newest exchange has not helped, twice the wait
+                    wait = self.shortest_wait(options) if rate <= HELPED * self.rate else 2 * self.wait
+                    return ask(curvature, slow, rate=rate, wait=wait)
+            elif self._due(step, known, options, tol, exact=exact):
+                down = self.rung > 0 and self.since_hessian > 2 * self.wait
+                return self.on_rung(self.rung - down, options, slow), curvature
+        if self.binds:
+            return ask("full", "gradients pay, gathered in portions")
+        if self.detour > 0:
+            return ask("full", "before the memory is trusted again")
+        if nobody_sent(state, known, options.gamma_max):
+            return ask("full", "a region was not sent for long")
+        wanted = options.masks == "always" or self.sampling.batch_size is not None  # the memory averages noise away
+        if not wanted and not self.masked_price <= MASKS_PAY * self.gradient_price:
+            masks = "" if math.isinf(self.masked_price) else "; masks would save too little"
+            someone_missed = not self.many and not state.membership.complete
+            return ask("full" if someone_missed else "gradient", f"gradients pay{masks}")
+        if self.stretch.rounds != SLOW_WINDOW:
+            return ask("masked", "masks are wanted" if wanted else "masks are cheap")
+        if self.stretch.gained_enough():
+            return ask("masked", "masks pay", slow=0, stretch=self.stretch.next())
+        times = min(self.slow + 1, MOST_DETOURS) if self.stretch.number == 0 else 0
+        return ask("full", "masks were slow", slow=times, detour=2 ** max(times - 1, 0))
+
+    def _due(self, step: Step, known: Known, options: DANL, tol: float, *, exact: bool) -> bool:
+        """Rule 5."""
+        promised, window = options.contraction, options.window
+        if not exact:
+            promised, window = max(promised, SLOW_MEMORY), max(window, SLOW_WINDOW)
+        if self.since_hessian <= self.wait or len(self.gains) <= window:
+            return False
+        ratio = step.gain / self.gains[-1 - window] if self.gains[-1 - window] > 0 else 0.0
+        if ratio <= promised**window:
+            return False
+        steps_left = _left(step, tol) / (-math.log(ratio) / window) if ratio < 1 else np.inf
+        if steps_left * self.gradient_price <= PAYS * self.rungs[self.rung].price:
+            return False
+        if self.mismatch is None or known.hessians is None:
+            return True
+        return known.hessians.share * self.mismatch.own > 0.5 * self.mismatch.rest
+
+    def _parts_due(self, step: Step, *, exact: bool) -> float | None:
+        """Rule 5 for parts of Hessians: the rate at which the gains shrank since the last ones, where it is slow."""
+        since = max(self.since_hessian - 1, 1)
+        rate = float((step.gain / self.first_gain) ** (1.0 / since)) if self.first_gain else 0.0
+        return rate if exact and self.since_hessian > self.wait and rate > SLOW_MEMORY else None
+
+
+def _left(step: Step, tol: float) -> float:
+    """How far the gain of a step still has to fall, as a logarithm."""
+    return math.log(max(step.gain / (max(tol**2 / 2, ROUNDING) * step.scale), 1.0))
+
+
+def nobody_sent(state: SafeguardedState, known: Known, rounds: int) -> bool:
+    """Whether there is a region that no member has sent anything about for more than so many rounds."""
+    newest = known.memory.stamps[state.membership.members].max(axis=0)
+    return bool(state.round - newest.min() > rounds)

@@ -1,0 +1,148 @@
+"""Masks that bind: no exchange takes a worker past its deadline or memory, and the run still ends at the optimum."""
+
+import numpy as np
+import pytest
+
+import danl
+from danl.engines import Local
+from danl.policies import ResourceAware
+from danl.protocol.costs import seconds_each
+from tests.problems import random_problem, random_shards
+
+SLOW = danl.Profile(rows_per_second=200, uplink=400, downlink=1e4)
+FAST = danl.Profile(rows_per_second=4_000, uplink=2e4, downlink=1e5)
+PROFILES = [SLOW, SLOW, FAST, FAST]
+
+
+class Strict(Local):
+    """An engine that carries nothing that takes a worker longer than the deadline."""
+
+    def __init__(self, profiles, deadline, **options):
+        super().__init__(**options)
+        self.profiles, self.deadline, self.longest = profiles, deadline, 0.0
+
+    def open(self, problem, *, regions, policy, seed):
+        super().open(problem, regions=regions, policy=policy, seed=seed)
+        self.rows = np.array(problem.rows)
+        self.entries = np.array([info.entries_per_row for info in problem.shard_info])
+        self.regions = regions
+
+    def exchange(self, exchange, *, deadline=None):
+        replies = super().exchange(exchange, deadline=deadline)
+        each = seconds_each(exchange, replies, self.profiles, self.rows, self.entries, self.regions)
+        self.longest = max(self.longest, float(np.nanmax(each, initial=0.0)))
+        if self.longest > self.deadline:
+            raise danl.InputError(f"an exchange of kind {exchange.kind} takes {self.longest} s, past the deadline")
+        return replies
+
+
+def deadline_for(problem, share, profiles=PROFILES):
+    """What the slowest worker needs for its loss and this share of its gradient, with a little room for a region."""
+    rows, d = np.array(problem.rows), problem.n_coefficients
+    each = [
+        (8 * d + 1) / own.downlink + count * (1 + share) / 2 / own.rows_per_second + (8 * share * d + 9) / own.uplink
+        for own, count in zip(profiles, rows, strict=True)
+    ]
+    return 1.001 * max(each)
+
+
+def solve(problem, deadline, engine=None, **options):
+    policy = ResourceAware(PROFILES, deadline=deadline)
+    engine = engine or Strict(PROFILES, deadline)
+    return danl.solve(problem, policy=policy, engine=engine, regions=7, max_rounds=2000, **options)
+
+
+@pytest.mark.parametrize("share", [1 / 7, 0.5, 1.0])
+@pytest.mark.parametrize("loss", ["logistic", "squared", "poisson"])
+def test_no_exchange_is_past_the_deadline_and_the_optimum_is_reached(loss, share):
+    problem = random_problem(loss, alpha=1e-3, sizes=(30, 20, 40, 25))
+    deadline, reference = deadline_for(problem, share), danl.reference_optimum(problem)
+    engine = Strict(PROFILES, deadline)
+    result = solve(problem, deadline, engine, reference=reference)
+    assert result.status == "converged"
+    assert abs(result.history[-1].gap) < 1e-12
+    assert 0 < engine.longest <= deadline
+    assert result.history.column("simulated_seconds").max() <= deadline
+
+
+def test_without_binding_exchanges_may_take_longer():
+    problem = random_problem(alpha=1e-3, sizes=(30, 20, 40, 25))
+    deadline = deadline_for(problem, 1 / 7)
+    policy = ResourceAware(PROFILES, deadline=deadline, binding=False)
+    with pytest.raises(danl.InputError, match="past the deadline"):
+        danl.solve(problem, policy=policy, engine=Strict(PROFILES, deadline), regions=7)
+
+
+PARTS = [{"curvature": "block"}, {"curvature": "lowrank:2"}, {"curvature": "diag"}, {"pairs": 0}]
+
+
+@pytest.mark.parametrize("options", PARTS)
+def test_parts_of_hessians_and_no_pairs(options):
+    problem = random_problem(alpha=1e-2, sizes=(30, 20, 40, 25))
+    deadline, reference = deadline_for(problem, 0.5), danl.reference_optimum(problem)
+    result = solve(problem, deadline, method=danl.methods.DANL(**options), reference=reference)
+    assert result.status == "converged"
+    assert abs(result.history[-1].gap) < 1e-10
+
+
+def test_with_an_intercept_the_means_are_left_out_where_they_do_not_fit():
+    problem = danl.Problem(random_shards(sizes=(30, 20, 40, 25)), alpha=1e-2, intercept=True)
+    deadline = deadline_for(problem, 2 / 7)
+    result = solve(problem, deadline)
+    assert result.status == "converged"
+    assert "moments" not in result.history.column("kind")
+    generous = solve(problem, 10.0)
+    assert generous.history[0].kind == "moments"
+    np.testing.assert_allclose(result.w, generous.w, atol=1e-7)
+
+
+def test_workers_that_miss_exchanges_at_random():
+    problem = random_problem(alpha=1e-2, sizes=(30, 20, 40, 25))
+    deadline, reference = deadline_for(problem, 0.5), danl.reference_optimum(problem)
+    engine = Strict(PROFILES, deadline, dropout=0.3, seed=1)
+    result = solve(problem, deadline, engine, reference=reference)
+    assert result.status == "converged"
+    assert abs(result.history[-1].gap) < 1e-12
+    assert result.failures
+
+
+def test_a_worker_that_leaves_while_its_curvature_is_gathered():
+    problem = random_problem(alpha=1e-2, sizes=(30, 20, 40, 25))
+    deadline = deadline_for(problem, 0.5)
+    result = solve(problem, deadline, Strict(PROFILES, deadline, away={2: (1, None)}))
+    rest = danl.Problem([shard for i, shard in enumerate(problem.shards) if i != 2], alpha=1e-2)
+    assert result.status == "converged"
+    np.testing.assert_allclose(result.w, danl.reference_optimum(rest).w, atol=1e-7)
+
+
+@pytest.mark.parametrize("stop", [1, 3, 8, 15])
+def test_a_run_goes_on_from_any_portion_to_the_bit(tmp_path, stop):
+    problem = random_problem(alpha=1e-3, sizes=(30, 20, 40, 25))
+    deadline = deadline_for(problem, 1 / 7)
+    whole = solve(problem, deadline)
+    assert len(whole.history) > stop + 1
+    solve(problem, deadline, checkpoint=tmp_path / "ck", callback=lambda row: row.exchange == stop)
+    resumed = solve(problem, deadline, resume=tmp_path / "ck")
+    assert np.array_equal(resumed.w, whole.w)
+    assert len(resumed.history) == len(whole.history)
+
+
+def test_memory_binds_as_well():
+    problem = random_problem(alpha=1e-3, sizes=(30, 20, 40, 25))
+    d, shard = problem.n_coefficients, [info.nbytes for info in problem.shard_info]
+    small = danl.Profile(memory=shard[0] + 8 * d + 8 * 2)  # room for two coordinates at a time
+    policy = ResourceAware([small, *[danl.Profile()] * 3], deadline=1.0)
+    result = danl.solve(problem, policy=policy, regions=7, max_rounds=2000)
+    assert result.status == "converged"
+    assert result.trace is None
+    trace = danl.Trace()
+    danl.solve(problem, policy=policy, regions=7, max_rounds=2000, trace=trace)
+    sent = np.array([trace.bytes_up[k][0] for k in range(len(trace))])
+    assert sent.max() <= 8 * 2 + 8 + 8 * 2 + 1
+
+
+def test_what_cannot_be_done_at_all_is_refused_at_the_start():
+    problem = random_problem(alpha=1e-3, sizes=(30, 20, 40, 25))
+    too_short = deadline_for(problem, 0.0) / 2
+    with pytest.raises(danl.InputError, match=r"deadline=.*must be at least .* seconds, which worker 0 needs"):
+        solve(problem, too_short)
