@@ -19,7 +19,8 @@ OTHERS = {
     "ray": "ray_latency",
     "structured": "structured",
     "method": "method_tables",
-    "heterogeneous": "heterogeneous",
+    "fleets": "fleets",
+    "certify": "certificates",
     "walk": "walk",
     "tree": "tree",
     "recorded": "recorded",
@@ -35,7 +36,8 @@ def main(words: list[str]) -> int:
         epilog="all: docs/benchmarks.md, which is speed, rounds, growth, memory, network and start. readme: the table "
         "of README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
         "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured, method: other tables of "
-        "docs/method.md. heterogeneous: the table of docs/heterogeneous.md. tree: the figure of docs/architecture.md. "
+        "docs/method.md. fleets: the tables of docs/heterogeneous.md. certify: that of docs/theory.md, 48 runs; "
+        "status 1 if one violates a theorem. tree: the figure of docs/architecture.md. "
         "walk: what one round calls, file by file. recorded: runs of two versions compared. versions: their seconds. "
         "--docs writes into the "
         "documents; `python -m benchmarks NAME --help` lists the options of one.",

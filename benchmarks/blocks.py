@@ -70,9 +70,10 @@ BLOCKS = {
             *("structured", "many_headers"),
         ),
         Block(
-            *("heterogeneous", "docs/heterogeneous.md", "python -m benchmarks heterogeneous --docs"),
-            *("heterogeneous", "headers"),
+            *("fleets", "docs/heterogeneous.md", "python -m benchmarks fleets --docs"),
+            *("fleets", "headers"),
         ),
+        Block("certify", "docs/theory.md", "python -m benchmarks certify --docs", "certificates", "headers"),
     )
 }
 """docs/benchmarks.md is written whole (`benchmarks.document`), docs/reproduction.md by `benchmarks.reproduction`."""

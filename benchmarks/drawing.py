@@ -23,6 +23,7 @@ class Panel:
     y: str
     lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]
     log_x: bool = True
+    beside: bool = False  # whether the legend stands beside the axes, where lines fill them
 
 
 def bars(path: Path, groups: Sequence[str], series: Mapping[str, Sequence[float | None]], y: str, title: str) -> Path:
@@ -46,7 +47,7 @@ def bars(path: Path, groups: Sequence[str], series: Mapping[str, Sequence[float 
 
 def lines(path: Path, panels: Sequence[Panel]) -> Path:
     """Log-log panels side by side."""
-    figure, axes = _figure(len(panels), (4.2 * len(panels), 3.8))
+    figure, axes = _figure(len(panels), (4.2 * len(panels) + 2.2 * any(panel.beside for panel in panels), 3.8))
     for own, panel in zip(axes, panels, strict=True):
         for number, (label, (xs, ys)) in enumerate(panel.lines.items()):
             own.plot(
@@ -67,7 +68,7 @@ def lines(path: Path, panels: Sequence[Panel]) -> Path:
         own.set_ylabel(panel.y)
         own.set_title(panel.title, fontsize=10)
         own.grid(True, which="major", color="#dddddd", linewidth=0.7)
-        own.legend(fontsize=8)
+        own.legend(fontsize=8, **({"loc": "upper left", "bbox_to_anchor": (1.02, 1.0)} if panel.beside else {}))
     return _written(figure, path)
 
 

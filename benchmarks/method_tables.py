@@ -16,7 +16,7 @@ from benchmarks.convergence import available
 from danl.wording import gap_text
 
 SECANT_DATA = ("a1a", "phishing")
-SECANT_METHODS = ("danl", "danl-secant", "newton")
+SECANT_METHODS = ("danl", "danl:pairs=0", "newton")
 SECANT_POLICIES = ("full", "coverage:psi=3")
 PENALTIES = {"alpha 1e-3": {"alpha": 1e-3}, "lambda 1e-4": {"l2": 1e-4}}
 READINGS = ("danl-paper", "danl-masked")

@@ -56,7 +56,7 @@ def cases() -> Iterator[Case]:
         made = problem(data.X, data.y)
         yield f"{name}: 50 masked rounds", rounds(made, 50)
         yield f"{name}: 50 masked rounds of the default method", rounds(made, 50, danl.methods.DANL(curvature=10**6))
-        yield f"{name}: danl-secant:hessian_batch=500", solve(made, method="danl-secant:hessian_batch=500")
+        yield f"{name}: danl:hessian_batch=500", solve(made, method="danl:hessian_batch=500")
         yield f"{name}: danl, coverage:psi=3", solve(made, policy="coverage:psi=3")
         yield f"{name}: DANLClassifier", lambda X=data.X, y=data.y: danl.DANLClassifier(C=1.0).fit(X, y)
     data = danl.load_dataset("a1a")
