@@ -1,13 +1,15 @@
 """What each worker manages in one exchange, where a policy's masks bind: its deadline holds for every question.
 
 A whole gradient, and the curvature of those who send it, are then gathered at a model that is held, in portions: first
-as many of the missing regions as fit, then as many numbers of the curvature as the time that is left allows. By the
-cost model (`danl.protocol.costs`), for k coordinates and p numbers of a curvature of P:
+as many of the missing regions as fit, then as many numbers of the curvature as the time that is left allows. A worker
+keeps the margins of its rows, so that they cost it half a pass in the first portion alone; one that has missed an
+exchange may have been started anew, and is not counted on to have them. By the cost model (`danl.protocol.costs`), for
+k coordinates and p numbers of a curvature of P:
 
     seconds = (8 d + mask) / downlink + m ((1 + k / d) / 2 + p / P passes of the Hessian) / rows_per_second
               + (8 k + 8 + mask + p * size of a number) / uplink
 
-which is linear in k and p.
+with k / d in place of 1 + k / d where the margins are kept; which is linear in k and p.
 """
 
 from __future__ import annotations
@@ -63,20 +65,23 @@ class Portions:
         number = passes / self.numbers / fleet.rows_per_second + size / fleet.uplink
         return np.asarray(alone, float), np.asarray(coordinate, float), np.asarray(number, float)
 
-    def _left(self) -> tuple[Array, Array, Array]:
+    def _left(self, kept: Mask | bool) -> tuple[Array, Array, Array]:
         """Seconds and bytes that each worker has beside its loss, and the seconds a range of numbers takes to name."""
         limits = self.setup.limits
         assert limits is not None
         fleet = Fleet.of(limits.profiles)
         memory = fleet.memory - self.setup.setting.shard_bytes - 8 * self.setup.n_coefficients
-        return limits.deadline * (1 - SLACK) - self._linear[0], memory, 16 / fleet.downlink
+        margins = np.asarray(self.setup.setting.rows) / 2 / fleet.rows_per_second
+        left = limits.deadline * (1 - SLACK) - self._linear[0] + np.where(kept, margins, 0.0)
+        return np.asarray(left), memory, 16 / fleet.downlink
 
-    def next(self, missing: Mask, unsent: IntArray) -> tuple[Mask, IntArray]:
+    def next(self, missing: Mask, unsent: IntArray, kept: Mask) -> tuple[Mask, IntArray]:
         """The regions, (N, Q), and how many numbers of curvature, (N,), every worker is asked for now.
 
-        `missing`: regions it has still to send, (N, Q). `unsent`: numbers it has still to send, (N,).
+        `missing`: regions it has still to send, (N, Q). `unsent`: numbers it has still to send, (N,). `kept`: who has
+        the margins of this model, (N,).
         """
-        (left, memory, name), (_, coordinate, number) = self._left(), self._linear
+        (left, memory, name), (_, coordinate, number) = self._left(kept), self._linear
         sizes, masks = self.setup.regions.sizes, np.zeros_like(missing)
         for region in range(missing.shape[1]):
             fits = missing[:, region] & (coordinate * sizes[region] <= left) & (8 * sizes[region] <= memory)
@@ -90,16 +95,23 @@ class Portions:
     def rounds(self, *, curvature: bool) -> Array:
         """Exchanges until every worker has sent its whole gradient, and its curvature, (N,); inf where it cannot."""
         n, regions = self.setup.n_workers, self.setup.regions
-        (left, memory, name), (_, coordinate, number) = self._left(), self._linear
+        (first, memory, name), (_, coordinate, number) = self._left(False), self._linear
+        later = self._left(True)[0]  # with the margins
         with np.errstate(divide="ignore", invalid="ignore"):
-            coordinates = np.floor(np.minimum(left / coordinate, memory / 8))
-            largest = np.full(n, float(regions.sizes.max()))
-            together = np.maximum(np.floor(np.nan_to_num(coordinates, nan=np.inf) / largest), 0.0)
-            needed = np.where(together > 0, np.ceil(regions.n_regions / together), np.inf)
-            needed = np.where(coordinates >= regions.n_coefficients, 1.0, needed)
+
+            def together(left: Array) -> Array:
+                """Regions that a worker manages in one exchange."""
+                coordinates = np.nan_to_num(np.floor(np.minimum(left / coordinate, memory / 8)), nan=np.inf)
+                several = np.maximum(np.floor(coordinates / float(regions.sizes.max())), 0.0)
+                return np.where(coordinates >= regions.n_coefficients, float(regions.n_regions), several)
+
+            at_first, then = together(first), together(later)
+            more = np.maximum(np.ceil((regions.n_regions - at_first) / np.maximum(then, 1.0)), 0.0)
+            needed = np.where(at_first > 0, 1.0 + more, np.full(n, np.inf))
             if curvature:
-                most = np.nan_to_num(np.floor(np.minimum((left - name) / number, memory / 8)), nan=np.inf)
-                beside = (needed * left - regions.n_coefficients * coordinate) / number  # in the same exchanges
-                more = np.maximum(self.numbers - np.maximum(np.nan_to_num(beside, nan=np.inf), 0.0), 0.0)
-                needed = needed + np.where(most >= 1, np.ceil(more / np.maximum(most, 1.0)), np.inf)
+                most = np.nan_to_num(np.floor(np.minimum((later - name) / number, memory / 8)), nan=np.inf)
+                seconds = first + (needed - 1) * later - regions.n_coefficients * coordinate  # in the same exchanges
+                beside = np.maximum(np.nan_to_num(seconds / number, nan=np.inf), 0.0)
+                unsent = np.maximum(self.numbers - beside, 0.0)
+                needed = needed + np.where(most >= 1, np.ceil(unsent / np.maximum(most, 1.0)), np.inf)
         return np.asarray(needed)

@@ -119,13 +119,14 @@ class Safeguarded:
             senders = ladder.senders(setup, state.membership.alive) & ~answers.sent & awaited
             first[list(answers.portions)] = [len(own) for own in answers.portions.values()]
             unsent = np.where(senders, self._numbers(setup) - first, 0)
-        masks, more = Portions(self.options, setup, ladder.dtype, ladder.hessian_rows).next(missing, unsent)
+        kept = ~np.isnan(answers.losses) & (state.membership.missed == 0)
+        masks, more = Portions(self.options, setup, ladder.dtype, ladder.hessian_rows).next(missing, unsent, kept)
         asked = np.flatnonzero(awaited)
-        masks, pieces = masks[asked], np.stack([first, first + more], axis=1)[asked]
+        masks, pieces, kept = masks[asked], np.stack([first, first + more], axis=1)[asked], kept[asked]
         if not more.any():
             task = GradientTask(exchange, trial.w)
-            return Exchange("gradient", task, asked, masks, idle=LossTask(exchange, trial.w))
-        return Exchange("hessian", self._hessian_task(state, setup, exchange), asked, masks, pieces=pieces)
+            return Exchange("gradient", task, asked, masks, idle=LossTask(exchange, trial.w), kept=kept)
+        return Exchange("hessian", self._hessian_task(state, setup, exchange), asked, masks, pieces=pieces, kept=kept)
 
     def _numbers(self, setup: Setup) -> int:
         return self.options.hessian_form.numbers(setup.regions)

@@ -124,8 +124,12 @@ class LocalObjective:
         return np.asarray(1.0 - softmax(z, axis=1).max(axis=1))
 
     def margins(self, w: Array) -> Array:
-        """A w of every row."""
-        return margins(self.X, w, self.layout)
+        """A w of every row; those of the newest w are kept."""
+        newest: tuple[Array, Array] | None = self.__dict__.get("_newest")
+        if newest is None or not np.array_equal(newest[0], w):
+            newest = (w.copy(), margins(self.X, w, self.layout))
+            self.__dict__["_newest"] = newest
+        return newest[1]
 
     def transpose_product(self, slopes: Array) -> Array:
         """A^T slopes, laid out like w."""

@@ -7,6 +7,8 @@ of both (`danl.policies.profiles`, which `ResourceAware` plans with). A Hessian 
 of a row, half a pass for every stored entry. A part of it costs: blocks, their share of the outer products; a diagonal,
 a transpose product; a sketch, a transpose product for its diagonal and a pass for every column, which is a product with
 the Hessian. A piece of the numbers costs its share of them, with a gradient on a share of the coordinates as above.
+A worker keeps the margins of the newest model it was asked about: where it is asked about that model again, they cost
+nothing (`Exchange.kept`).
 """
 
 from __future__ import annotations
@@ -39,8 +41,11 @@ def seconds_each(
     if replies.masks is not None:
         shares = replies.masks @ regions.sizes / regions.n_coefficients
     sent = bytes_up(exchange, replies, regions)
+    keeping = set() if exchange.kept is None else set(exchange.workers[exchange.kept].tolist())
     for worker, share, up in zip(replies.workers.tolist(), shares.tolist(), sent.tolist(), strict=True):
         work = work_rows(tasks[worker], share, int(rows[worker]), float(entries_per_row[worker]), regions)
+        if worker in keeping:
+            work -= int(rows[worker]) / 2
         each[worker] = seconds(profiles[worker], work_rows=work, bytes_down=down[worker], bytes_up=up)
     return each
 

@@ -272,6 +272,9 @@ class Exchange:
         The range [first, last) of the numbers of the curvature that each of them is asked for: those of the packed
         upper triangle, or of what else the task asks of the Hessian (`danl.protocol.hessian_form`). An empty range: no
         curvature, only the gradient, or without a region only the loss. Default: what the task asks for.
+    kept : bool array, (n,), optional
+        Who has answered about this model already, and so has the margins of its rows. It changes no answer, only the
+        seconds one takes (`danl.protocol.costs`). Default: nobody.
 
     """
 
@@ -281,6 +284,7 @@ class Exchange:
     masks: Mask | None = None
     idle: Task | None = None
     pieces: IntArray | None = None
+    kept: Mask | None = None
 
     def tasks(self) -> dict[int, Task]:
         """The task of every worker by itself, for engines that carry one message to each."""
@@ -316,10 +320,9 @@ class Exchange:
         left_out = np.fromiter(workers, dtype=np.int64)
         if not left_out.size:
             return self
-        kept = ~np.isin(self.workers, left_out)
-        masks = None if self.masks is None else self.masks[kept]
-        pieces = None if self.pieces is None else self.pieces[kept]
-        return replace(self, workers=self.workers[kept], masks=masks, pieces=pieces)
+        here = ~np.isin(self.workers, left_out)
+        masks, pieces, kept = (None if each is None else each[here] for each in (self.masks, self.pieces, self.kept))
+        return replace(self, workers=self.workers[here], masks=masks, pieces=pieces, kept=kept)
 
 
 def _part(task: HessianTask | CurvatureTask, mask: Mask | None, piece: tuple[int, int] | None) -> Task:
