@@ -297,6 +297,10 @@ class Safeguarded:
             return _ask_base(state, replace(ladder, sampling=all_rows, why="refused: a step of a sample"), "hessian")
         if gradients is not None:
             ladder = self._compared(state, gradients).ladder
+        elif known.hessians is not None:
+            changes = np.where(weights > 0, losses - base.losses, 0.0)
+            seen = known.hessians.mismatch_of_losses(known.curvature, state.trial.w, changes, weights)
+            ladder = replace(ladder, mismatch=seen)
         better = ladder.after_refusal(known, self.options)
         if better is not None:
             return _ask_base(state, better, "hessian")

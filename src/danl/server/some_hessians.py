@@ -73,24 +73,58 @@ class SomeHessians:
 
     def mismatch(self, curvature: Curvature, w: Array, gradients: Array, weights: Array) -> Mismatch | None:
         """Along the step from the newest whole gradients to w; None where there is none."""
+        seen = self._expected(curvature, w, weights)
+        if seen is None:
+            return None
+        of_rest = seen.others @ gradients - seen.rest_gradient
+        of_senders = weights @ gradients - seen.gradient - of_rest
+        off = of_rest - seen.rest_change, of_senders - seen.own_change
+        rest, own = (_norm(curvature, each) / seen.size for each in off)
+        return Mismatch(rest, own / self.share)
+
+    def mismatch_of_losses(
+        self, curvature: Curvature, w: Array, changes: Array, weights: Array
+    ) -> Mismatch | None:
+        """At least so much, from the changes of the losses alone, (N,), where gradients at w have not come.
+
+        A loss that changes by more than its slope and half of what the curvature says curves more along the step.
+        """
+        seen = self._expected(curvature, w, weights)
+        if seen is None:
+            return None
+        step, rest_rise, rise = seen.step, float(seen.others @ changes), float(weights @ changes)
+        off_rest = rest_rise - step @ (seen.rest_gradient + seen.rest_change / 2)
+        off_own = rise - rest_rise - step @ (seen.gradient - seen.rest_gradient + seen.own_change / 2)
+        rest, own = (math.inf if math.isnan(each) else 2 * abs(each) / seen.size**2 for each in (off_rest, off_own))
+        return Mismatch(rest, own / self.share)
+
+    def _expected(self, curvature: Curvature, w: Array, weights: Array) -> _Expected | None:
+        """What the curvature says of the step from the newest whole gradients to w; None where there is none."""
         if not isinstance(curvature, QuasiNewton) or not isinstance(curvature.initial, ProjectedHessian):
             return None
         before, rest = curvature.pairs.newest, self.rest.newest
         if before is None or rest is None or self.everyone or not np.array_equal(before.w, rest.w):
             return None
-        step = w - before.w
-        others = np.where(self.senders, 0.0, weights)
+        step, others = w - before.w, np.where(self.senders, 0.0, weights)
         if not np.array_equal(rest.weights, others):
             return None
-        of_rest = others @ gradients - rest.gradient
-        of_senders = weights @ gradients - before.gradient - of_rest
-        expected = self.total @ step
-        off_rest = of_rest - (curvature.initial.hessian @ step - expected)
         size = math.sqrt(max(float(step @ curvature.initial.times(step)), 0.0))
-        if not size > 0:
-            return None
-        own, other = (_norm(curvature, off) / size for off in (of_senders - expected, off_rest))
-        return Mismatch(other, own / self.share)
+        own = self.total @ step
+        made = _Expected(step, size, others, before.gradient, rest.gradient, own, curvature.initial.hessian @ step - own)
+        return made if size > 0 else None
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """A step, and the change of the gradient that the curvature promised along it."""
+
+    step: Array
+    size: float  # of the step, in the norm of the curvature
+    others: Array  # weights of the rest
+    gradient: Array  # of everyone, where the step begins
+    rest_gradient: Array
+    own_change: Array  # of the senders
+    rest_change: Array
 
 
 def _norm(curvature: Curvature, vector: Array) -> float:
