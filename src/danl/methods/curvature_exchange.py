@@ -17,6 +17,7 @@ from danl.methods.base import Setup
 from danl.protocol.messages import Array, CurvatureTask, Dtype, HessianTask, Mask, unpack
 from danl.protocol.streams import SKETCH, stream
 from danl.server.curvature import Curvature
+from danl.server.memory import Memory
 from danl.server.partial_curvature import build
 from danl.server.quasi_newton import QuasiNewton
 from danl.server.some_hessians import SomeHessians
@@ -85,6 +86,14 @@ def new_curvature(
     if isinstance(old, QuasiNewton) and form.kind != "full":
         return replace(old, initial=made), hessians
     return QuasiNewton.start(made, setup.n_coefficients), hessians
+
+
+def with_common_pair(known: Known, memory: Memory, weights: Array, most: int) -> Known:
+    """What whole gradients of some of many workers add: a pair of those that sent theirs at both ends of a step."""
+    curvature, found = known.curvature, memory.common_change(known.memory, weights)
+    if found is None or not isinstance(curvature, QuasiNewton):
+        return known
+    return replace(known, curvature=replace(curvature, pairs=curvature.pairs.with_pair(*found, most)))
 
 
 def without_pairs(curvature: Curvature) -> Curvature:

@@ -275,7 +275,7 @@ class Ladder:
     def _question(
         self, step: Step, state: SafeguardedState, known: Known, options: DANL, tol: float, *, exact: bool
     ) -> tuple[Ladder, Question]:
-        settled = step.decrement <= tol or step.negligible
+        settled = step.decrement <= tol or (step.negligible and not (self.many and not exact and self._may_fall()))
 
         def ask(question: Question, why: str, **changes: object) -> tuple[Ladder, Question]:
             return replace(self, why=why, **changes), question  # type: ignore[arg-type]
@@ -321,6 +321,10 @@ class Ladder:
             return ask("masked", "masks pay", slow=0, stretch=self.stretch.next())
         times = min(self.slow + 1, MOST_DETOURS) if self.stretch.number == 0 else 0
         return ask("full", "masks were slow", slow=times, detour=2 ** max(times - 1, 0))
+
+    def _may_fall(self) -> bool:
+        """Whether the decrement has halved over the newest steps, or these are too few to tell."""
+        return len(self.gains) <= SLOW_WINDOW or self.gains[-1] <= self.gains[-1 - SLOW_WINDOW] / 4
 
     def _due(self, step: Step, known: Known, options: DANL, tol: float, *, exact: bool) -> bool:
         """Rule 5."""

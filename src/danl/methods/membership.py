@@ -1,11 +1,14 @@
 """Who is there: the workers that the safeguarded loop's objective is made of, as they leave and come back.
 
 A worker that missed `patience` exchanges in a row counts as gone, and the objective is that of the workers that remain,
-until it is back. A worker that the engine expects back has missed nothing.
+until it is back. A worker that the engine expects back has missed nothing. Of many workers somebody misses any number
+in a row by chance: with MANY or more, a worker is waited for until that would be rarer than CHANCE among all of them, as
+often as workers have missed exchanges so far.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +17,13 @@ from danl.objective.regions import IntArray
 from danl.protocol.messages import PERMANENT, Array, Mask
 from danl.protocol.replies import Replies
 from danl.storage.serialize import storable
+
+MANY = 100
+"""With more workers than this, absences in a row may be chance."""
+CHANCE = 1e-3
+"""How rare a row of absences is among all workers, if none of them has gone, for its worker to count as gone."""
+MOST_ABSENT = 0.5
+"""More than this share of absences is not taken for chance."""
 
 
 @storable
@@ -27,6 +37,8 @@ class Membership:
     regroup: bool = False  # members left, or others are back: exchange Hessians at the next trial
     quorate: bool = True  # enough are alive to go on
     complete: bool = True  # everyone is a member, and nobody missed anything
+    asked: int = 0  # questions to workers so far that are alive, where there are many
+    unanswered: int = 0  # of these
 
     @classmethod
     def everyone(cls, n_workers: int) -> Membership:
@@ -40,6 +52,11 @@ class Membership:
         While `starting`, in Phase I, nobody has joined yet; with `all_asked` whoever answers is about to be a member.
         """
         missed, here = self.missed.copy(), replies.workers
+        asked, unanswered = self.asked, self.unanswered
+        if len(missed) > MANY:
+            absent = int(self.alive[list(replies.absent)].sum()) if replies.failures else 0
+            asked, unanswered = asked + absent + len(here), unanswered + absent
+            patience = max(patience, by_chance(len(missed), unanswered / max(asked, 1)))
         if replies.failures:
             missed[list(replies.absent)] += 1
             for worker, failure in replies.failures.items():
@@ -49,12 +66,12 @@ class Membership:
         alive = missed < patience
         quorate = bool(alive.sum() > quorum * len(alive))
         if starting or not quorate:
-            return Membership(missed, alive, self.members, self.regroup, quorate, complete=False)
+            return Membership(missed, alive, self.members, self.regroup, quorate, False, asked, unanswered)
         back = not all_asked and not self.members[here].all()
         left = bool((self.members & ~alive).any())
         members = self.members & alive if left else self.members
         complete = not missed.any() and bool(members.all())
-        return Membership(missed, alive, members, self.regroup or back or left, complete=complete)
+        return Membership(missed, alive, members, self.regroup or back or left, True, complete, asked, unanswered)
 
     def of(self, members: Mask) -> Membership:
         """With these members, once their Hessians are exchanged."""
@@ -74,6 +91,12 @@ class Membership:
         who = "worker" if gone.size == 1 else "workers"
         rest = "the one worker that is" if count == 1 else f"the {count} workers that are"
         return (f"without {who} {', '.join(map(str, gone))}: the objective is that of {rest} left",)
+
+
+def by_chance(n_workers: int, absent: float) -> int:
+    """Absences in a row that are rarer than CHANCE among so many workers, of whom this share misses any exchange."""
+    share = min(absent, MOST_ABSENT)
+    return math.ceil(math.log(CHANCE / n_workers) / math.log(share)) if share > 0 else 1
 
 
 def weights_among(members: Mask, weights: Array) -> Array:

@@ -36,7 +36,7 @@ import numpy as np
 
 from danl.methods.acceptance import Step, anchored, objective_at_anchor, trial_accepted, with_margins
 from danl.methods.base import Info, Setup, Turn
-from danl.methods.curvature_exchange import hessian_task, new_curvature, sketch_number, without_pairs
+from danl.methods.curvature_exchange import hessian_task, new_curvature, sketch_number, with_common_pair, without_pairs
 from danl.methods.ladder import Ladder
 from danl.methods.membership import Membership, weights_among
 from danl.methods.portions import Portions
@@ -247,6 +247,8 @@ class Safeguarded:
         if exact and accepted:
             state = self._compared(state, memory.fragments)
             known = state.known or known
+        if accepted and ladder.many and not exact and not noisy:
+            known = with_common_pair(known, memory, state.weights, self.options.n_pairs)
         known, ladder = replace(known, memory=memory), state.ladder
         if accepted and replies.curvature_sum is not None:
             known, ladder = self._newer(replace(state, known=known), known, replies, setup, exact=exact)

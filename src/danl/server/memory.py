@@ -32,6 +32,8 @@ from danl.storage.serialize import storable
 
 UPDATES = 64
 """Rounds after which rows that stand beside the array are put into it, and a running sum is added up anew."""
+COMMON = 0.25
+"""The least weight of those whose gradients are known at two models that stands for everyone's."""
 
 
 @storable
@@ -144,6 +146,19 @@ class Memory:
             return gradient  # every fragment is of w
         shares = np.einsum("i,iqr->qr", weights, self.stamps[:, :, None] == np.array(list(self.models)))  # (Q, R)
         return gradient + curvature.memory_correction(w - np.stack(models), shares, regions)
+
+    def common_change(self, before: Memory, weights: Array) -> tuple[Array, Array] | None:
+        """The newest step, and the change of the gradient along it: of those whose whole gradients are known at both.
+
+        They stand for everyone; None where they are fewer than COMMON of the weight, or the step is none.
+        """
+        then, now = max(before.models), max(self.models)
+        common = (before.stamps == then).all(axis=1) & (self.stamps == now).all(axis=1)
+        share = float(weights[common].sum())
+        if then == now or share < COMMON:
+            return None
+        change = weights[common] @ (self.fragments[common] - before.fragments[common]) / share
+        return self.models[now] - before.models[then], change
 
     def predicted_changes(self, curvature: Curvature, w: Array, step: Array, regions: Regions) -> Array:
         """What every worker's corrected gradient at w says of a step: grad_i . step + (1/2) step^T Pi step, (N,)."""
