@@ -64,6 +64,7 @@ def new_curvature(
     sketch: int,
     dtype: Dtype,
     before: Known | None,
+    nearby: bool = False,
 ) -> tuple[Curvature, SomeHessians | None] | None:
     """The curvature that the numbers of those who sent theirs make, and what it is made of; None if it is not finite.
 
@@ -76,6 +77,8 @@ def new_curvature(
     if form.kind == "full":
         total = unpack(numbers, setup.n_coefficients)
         hessians = SomeHessians.of(total, sent, weights, None if before is None else before.hessians)
+        if nearby and before is not None and before.hessians is not None:
+            hessians = hessians.together_with(before.hessians, weights)
         numbers = hessians.matrix()
     else:
         numbers = numbers / float(weights[sent].sum())

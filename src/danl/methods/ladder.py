@@ -26,7 +26,8 @@ After every step that was accepted, the first of these that holds decides:
 A step that was refused, where the rest's gradients changed in another way than what stands in for their curvature said:
 one rung up at once if nothing was gained on this rung yet, as a wrong step far from the optimum leads to where every
 later one is short. Else, where the curvature is not that of the base and not dear, new curvature there; else a shorter
-step. A rung down comes when curvature has kept its promise for twice its wait.
+step. A rung down comes when curvature has kept its promise for twice its wait, four times after the second climb, and so
+on.
 """
 
 from __future__ import annotations
@@ -70,6 +71,9 @@ HELPED = 0.9
 """New parts of Hessians helped when the decrements shrink to this share, at most, of what they shrank to before."""
 MOST_DETOURS = 6
 """After so many stretches of slow masked rounds, 2^5 steps from whole gradients are taken between two of them."""
+NEARBY = 0.1
+MOST_REFUSED = 4
+"""After more refused steps in a row, whole gradients of everyone, of many workers as well."""
 STALLED, STALLED_PARTS = 3, 20
 """At rounding level, a gradient that has not halved over so many exact ones, with whole Hessians or parts, will not."""
 
@@ -86,6 +90,7 @@ class Ladder:
     binds: bool = False  # whether masks bind
     many: bool = False  # whether there are so many workers that somebody is always missing
     rung: int = 0
+    climbed: int = 0  # how often a rung up was taken
     why: str = "the start needs curvature"  # the newest decision
     spent: float = 0.0  # since this rung was taken
     moved: bool = False  # whether a step was accepted since then
@@ -159,7 +164,8 @@ class Ladder:
     def on_rung(self, rung: int, options: DANL, why: str) -> Ladder:
         if rung == self.rung:
             return replace(self, why=why)
-        ladder = replace(self, rung=rung, spent=0.0, moved=False, mismatch=None, why=why)
+        climbed = self.climbed + (rung > self.rung)
+        ladder = replace(self, rung=rung, climbed=climbed, spent=0.0, moved=False, mismatch=None, why=why)
         return replace(ladder, wait=ladder.shortest_wait(options))
 
     # What happened.
@@ -178,8 +184,8 @@ class Ladder:
         why = "refused: a step from the memory"
         ladder = replace(self, n_rejected=n_rejected, detour=detour, length=self.length / 2, why=why)
         if self.many and not self.at_top:
-            return ladder.on_rung(self.rung + 1, options, why), "hessian"
-        return ladder, "full"
+            return ladder.on_rung(self.rung + 1, options, why), ladder.of_these("hessian")
+        return ladder, ladder.of_these("full")
 
     def after_refusal(self, known: Known, options: DANL) -> Ladder | None:
         """An exact step was refused: on which rung to ask for curvature at its base; None to try a shorter step."""
@@ -189,6 +195,16 @@ class Ladder:
         if self.since_hessian > 1 and self.helps(known, options):
             return replace(self, why="refused: curvature from elsewhere")
         return None
+
+    def nearby(self, known: Known) -> bool:
+        """Whether the last curvature is of a model near the newest one."""
+        return 2 * self.first_gain <= NEARBY**2 * known.scale
+
+    def of_these(self, question: Question) -> Question:
+        """Of many workers those who answer will do, unless that was refused again and again."""
+        if not self.many or self.n_rejected + self.n_refused > MOST_REFUSED:
+            return question
+        return {"hessian": "curvature", "full": "gradient"}.get(question, question)  # type: ignore[return-value]
 
     def helps(self, known: Known, options: DANL) -> bool:
         """Whether new curvature is asked for after a refusal: where it is not dear, and not the rest's that is missing.
@@ -203,7 +219,7 @@ class Ladder:
         return self.rungs[self.rung].price <= (self.n_refused + 1) * BACKTRACKING * self.gradient_price
 
     def after_memory_step(self) -> Ladder:
-        """A step from the memory was accepted, and everyone said so."""
+        """A step from the memory was accepted, and everyone said so; of many workers, those who answered."""
         return self if not (self.n_rejected or self.detour) else replace(self, n_rejected=0, detour=0)
 
     def backtracked(self, step: Step, rise: float) -> tuple[Ladder, Step | None]:
@@ -275,7 +291,7 @@ class Ladder:
     def _question(
         self, step: Step, state: SafeguardedState, known: Known, options: DANL, tol: float, *, exact: bool
     ) -> tuple[Ladder, Question]:
-        settled = step.decrement <= tol or (step.negligible and not (self.many and not exact and self._may_fall()))
+        settled = step.decrement <= tol or (step.negligible and not (self.many and self._may_fall()))
 
         def ask(question: Question, why: str, **changes: object) -> tuple[Ladder, Question]:
             return replace(self, why=why, **changes), question  # type: ignore[arg-type]
@@ -302,12 +318,12 @@ class Ladder:
                     wait = self.shortest_wait(options) if rate <= HELPED * self.rate else 2 * self.wait
                     return ask(curvature, slow, rate=rate, wait=wait)
             elif self._due(step, known, options, tol, exact=exact):
-                down = self.rung > 0 and self.since_hessian > 2 * self.wait
+                down = self.rung > 0 and self.since_hessian > 2**self.climbed * self.wait
                 return self.on_rung(self.rung - down, options, slow), curvature
         if self.binds:
             return ask("full", "gradients pay, gathered in portions")
         if self.detour > 0:
-            return ask("full", "before the memory is trusted again")
+            return ask(self.of_these("full"), "before the memory is trusted again")
         if nobody_sent(state, known, options.gamma_max):
             return ask("full", "a region was not sent for long")
         wanted = options.masks == "always" or self.sampling.batch_size is not None  # the memory averages noise away
@@ -323,8 +339,9 @@ class Ladder:
         return ask("full", "masks were slow", slow=times, detour=2 ** max(times - 1, 0))
 
     def _may_fall(self) -> bool:
-        """Whether the decrement has halved over the newest steps, or these are too few to tell."""
-        return len(self.gains) <= SLOW_WINDOW or self.gains[-1] <= self.gains[-1 - SLOW_WINDOW] / 4
+        """Whether the decrement has halved over the newest steps, or these are too few since all was known to tell."""
+        few = len(self.gains) <= SLOW_WINDOW or self.stretch.rounds < SLOW_WINDOW
+        return few or self.gains[-1] <= self.gains[-1 - SLOW_WINDOW] / 4
 
     def _due(self, step: Step, known: Known, options: DANL, tol: float, *, exact: bool) -> bool:
         """Rule 5."""

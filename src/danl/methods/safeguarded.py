@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from danl.methods.acceptance import Step, anchored, objective_at_anchor, trial_accepted, with_margins
+from danl.methods.acceptance import Step, anchored, trial_accepted, with_margins
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.curvature_exchange import hessian_task, new_curvature, sketch_number, with_common_pair, without_pairs
 from danl.methods.ladder import Ladder
@@ -69,7 +69,7 @@ class Safeguarded:
     def begin(self, setup: Setup) -> SafeguardedState:
         w0, count = setup.w0, setup.n_workers
         return SafeguardedState(
-            w=w0,
+            anchor=w0,
             weights=setup.weights,
             base=Point(w0, np.full(count, np.nan)),
             trial=Trial("hessian", w0),
@@ -206,7 +206,7 @@ class Safeguarded:
         if known is None:
             now = with_margins(now, trial.w)
             now = replace(now, initial=InitialCurvature.of(curvature, now.scale, setup))
-        return self._next(replace(state, w=trial.w), now, memory.mean_all(state.weights), setup, exact=True)
+        return self._next(replace(state, anchor=trial.w), now, memory.mean_all(state.weights), setup, exact=True)
 
     def _with_hessians(
         self, state: SafeguardedState, answers: Answers, setup: Setup
@@ -226,7 +226,8 @@ class Safeguarded:
         options, ladder = self.options, state.ladder
         sketch, known = sketch_number(options, setup, ladder.n_exchanged), state.known
         return new_curvature(
-            options, numbers, sent, state.weights, setup, sketch=sketch, dtype=ladder.dtype, before=known
+            options, numbers, sent, state.weights, setup, sketch=sketch, dtype=ladder.dtype, before=known,
+            nearby=ladder.many and state.trial.question == "curvature" and ladder.nearby(known),
         )
 
     def _round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> Absorbed:
@@ -257,12 +258,13 @@ class Safeguarded:
         if noisy:
             sampling = replace(sampling, length=min(1.0, 2 * sampling.length), n_rejected=0)
             ladder = replace(ladder, sampling=sampling)
-        if complete:  # what only some reported is no proof
+        if complete or (ladder.many and trial.step is not None):
             ladder = ladder if base.fresh else ladder.after_memory_step()
+        if complete:  # what only some reported is no proof
             known = anchored(known, losses, state.weights, members)
         state = replace(
             state,
-            w=trial.w if complete else state.w,
+            anchor=trial.w if complete else state.anchor,
             base=Point(trial.w, losses, at_anchor=complete, fresh=exact),
             ladder=ladder,
         )
@@ -305,11 +307,11 @@ class Safeguarded:
             ladder = replace(ladder, mismatch=seen)
         better = ladder.after_refusal(known, self.options)
         if better is not None:
-            return _ask_base(state, better, "hessian")
+            return _ask_base(state, better, better.of_these("hessian"))
         used = weights > 0
         ladder, shorter = ladder.backtracked(step, float(weights[used] @ (losses[used] - base.losses[used])))
         if shorter is not None:
-            question: Question = "hessian" if ladder.helps(known, self.options) else "full"
+            question = ladder.of_these("hessian" if ladder.helps(known, self.options) else "full")
             return _recorded(replace(state, ladder=ladder, trial=_trial(question, base, shorter)), rejected=True)
         curvature = known.curvature
         if isinstance(curvature, QuasiNewton) and len(curvature.pairs):  # the pairs may be what rounding has spoilt
@@ -381,7 +383,7 @@ def _back_to_anchor(state: SafeguardedState, known: Known, losses: Array) -> Saf
     """The anchor as the base, where every member reported: where only some did, the base may be the better one."""
     if np.isnan(losses[state.membership.members]).any():
         return state
-    return replace(state, base=replace(state.base, w=state.w, losses=known.losses, at_anchor=True))
+    return replace(state, base=replace(state.base, w=state.anchor, losses=known.losses, at_anchor=True))
 
 
 def _trial(question: Question, base: Point, step: Step) -> Trial:
@@ -397,7 +399,6 @@ def _ask_base(state: SafeguardedState, ladder: Ladder, question: Question) -> Ab
 def _recorded(state: SafeguardedState, *, exact_norm: float = np.nan, rejected: bool = False) -> Absorbed:
     """The state, and what the exchange showed."""
     lost = np.flatnonzero(~state.membership.alive).tolist() if state.status == "quorum_lost" else ()
-    objective = np.nan if state.known is None else objective_at_anchor(state.known, state.weights)
     return state, Info(
-        state.ladder.decrement, objective=objective, exact_norm=exact_norm, trial_rejected=rejected, lost=tuple(lost)
+        state.ladder.decrement, objective=state.objective, exact_norm=exact_norm, trial_rejected=rejected, lost=tuple(lost)
     )

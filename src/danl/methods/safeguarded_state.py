@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from danl.methods.acceptance import Step
+from danl.methods.acceptance import Step, objective_at_anchor
 from danl.methods.base import Status
 from danl.methods.ladder import Ladder
 from danl.methods.membership import Membership
@@ -125,7 +125,7 @@ class Known:
 class SafeguardedState:
     """The anchor, the model steps are taken from, what is asked about the trial model, and what the server keeps."""
 
-    w: Array  # the anchor, which the run returns: the newest accepted model whose loss every member reported
+    anchor: Array  # the newest accepted model whose loss every member reported
     weights: Array  # (N,): what each worker counts in the objective; sums to 1
     base: Point
     trial: Trial
@@ -135,6 +135,21 @@ class SafeguardedState:
     round: int = 0  # masked rounds so far, the paper's t
     status: Status | None = None
     remark: Remark | None = None  # what the end of the run says of the model
+
+    @property
+    def w(self) -> Array:
+        """What the run returns: the anchor; of many workers, of whom somebody is always missing, the newest model."""
+        return self.base.w if self.ladder.many else self.anchor
+
+    @property
+    def objective(self) -> float:
+        """At that model, as the members reported it: all of them, or of many those who did; nan before anyone has."""
+        if self.known is None:
+            return np.nan
+        if not self.ladder.many or self.base.at_anchor:
+            return objective_at_anchor(self.known, self.weights)
+        reported = self.membership.members & ~np.isnan(self.base.losses)
+        return float(self.weights[reported] @ self.base.losses[reported] / self.weights[reported].sum())
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -53,6 +53,13 @@ class SomeHessians:
         rest = before.rest if same and before is not None else Pairs.none(len(total))
         return cls(senders, share, total, rest)
 
+    def together_with(self, before: SomeHessians, weights: Array) -> SomeHessians:
+        """With Hessians of other senders from a model nearby: the mean of both, by their weights."""
+        senders = self.senders | before.senders
+        share = min(float(weights[senders].sum()), 1.0)
+        mean = (self.total + before.total) / (self.share + before.share)
+        return replace(self, senders=senders, share=share, total=share * mean, rest=Pairs.none(len(mean)))
+
     @property
     def everyone(self) -> bool:
         """Whether there is no rest."""
