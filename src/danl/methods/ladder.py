@@ -213,8 +213,7 @@ class Ladder:
         """
         if options.hessian_form.kind != "full" or self.sampling.batch_size is not None:
             return False
-        seen, hessians = self.mismatch, known.hessians
-        if seen is not None and hessians is not None and not self.free and hessians.share * seen.own <= seen.rest / 2:
+        if self.mismatch is not None and known.hessians is not None and not self.free and not self.mismatch.of_age:
             return False
         return self.rungs[self.rung].price <= (self.n_refused + 1) * BACKTRACKING * self.gradient_price
 
@@ -358,7 +357,7 @@ class Ladder:
             return False
         if self.mismatch is None or known.hessians is None:
             return True
-        return known.hessians.share * self.mismatch.own > 0.5 * self.mismatch.rest
+        return self.mismatch.of_age
 
     def _parts_due(self, step: Step, *, exact: bool) -> float | None:
         """Rule 5 for parts of Hessians: the rate at which the gains shrank since the last ones, where it is slow."""

@@ -23,6 +23,10 @@ from danl.server.quasi_newton import Pairs, QuasiNewton
 from danl.storage.serialize import storable
 
 
+AGE = 0.7
+"""Curvature is of age where the senders' own mismatch is more than this share of the rest's."""
+
+
 @storable
 @dataclass(frozen=True)
 class Mismatch:
@@ -33,6 +37,14 @@ class Mismatch:
 
     rest: float = 0.0  # of the workers whose Hessians were not sent
     own: float = 0.0  # of those that sent theirs, as if they were everyone
+
+    @property
+    def of_age(self) -> bool:
+        """Whether it is its age that the curvature suffers from, more than from whose it is: new Hessians would help.
+
+        What stands in for the rest ages like the senders' own.
+        """
+        return self.own > AGE * self.rest
 
 
 @storable
