@@ -55,12 +55,12 @@ def test_a_piece_of_the_hessian_and_of_the_gradient_are_cut_from_the_whole(batch
     mask, kept = np.array([False, True, True]), np.array([3, 4, 5, 6])
     whole = subject.answer(HessianTask(2, W, **batches))
     reply = subject.answer(CurvatureTask(2, W, "full", mask=mask, first=4, last=11, **batches))
-    np.testing.assert_array_equal(reply.numbers, whole.packed_hessian[4:11])
+    np.testing.assert_allclose(reply.numbers, whole.packed_hessian[4:11], rtol=1e-14, atol=1e-16)
     np.testing.assert_array_equal(reply.gradient, whole.gradient[kept])
     np.testing.assert_array_equal(reply.mask, mask)
     assert (reply.loss, reply.worker, reply.exchange) == (whole.loss, 1, 2)
     rest = subject.answer(CurvatureTask(2, W, "full", mask=~mask & mask, first=11, **batches))
-    np.testing.assert_array_equal(rest.numbers, whole.packed_hessian[11:])
+    np.testing.assert_allclose(rest.numbers, whole.packed_hessian[11:], rtol=1e-14, atol=1e-16)
     assert rest.gradient.shape == (0,)
 
 

@@ -5,6 +5,7 @@ is made of the blocks  H_km = A^T diag(r b_km) A  (one block where there is one 
 
     diagonal       of H_kk = (A * A)^T (r b_kk)
     block          of coordinates J: columns of A alone
+    rows           J of the whole: the columns J of A, times A
     product        (H V)_k = A^T sum_m diag(r b_km) A V_m
 
 each plus the penalty on the coordinates that have one. `times` is of the data's part, without the penalty.
@@ -62,6 +63,44 @@ def blocks(objective: LocalObjective, w: Array, regions: Regions) -> Array:
     every = np.arange(w.size)
     packed[packing.places(every, every)] += objective.penalties
     return packed
+
+
+def piece(objective: LocalObjective, w: Array, first: int, last: int) -> Array:
+    """The numbers from place `first` to `last` of the Hessian's packed upper triangle.
+
+    Only the rows of the Hessian that have some of them are computed, and held.
+    """
+    layout, d = objective.layout, w.size
+    starts = np.cumsum(np.arange(d + 1, 1, -1)) - (d + 1)  # the place of each row's first number, its diagonal
+    top, end = np.searchsorted(starts, [first, last - 1], side="right") - [1, 0]
+    coordinates = np.arange(top, end)
+    output, column = np.divmod(coordinates, layout.columns)
+    strip = np.zeros((coordinates.size, layout.n_outputs, layout.columns))
+    for k, m, weights in objective.second_derivatives(w):
+        for own, other in {(k, m), (m, k)}:
+            here = np.flatnonzero(output == own)
+            if here.size:
+                strip[here, other] = _rows_of_product(objective, column[here], weights)
+    rows = strip.reshape(coordinates.size, d)
+    rows[np.arange(coordinates.size), coordinates] += np.broadcast_to(objective.penalties, d)[coordinates]
+    packed = np.concatenate([row[i:] for i, row in zip(coordinates, rows, strict=True)])
+    return packed[first - starts[top] : last - starts[top]].copy()
+
+
+def _rows_of_product(objective: LocalObjective, columns: IntArray, weights: Array) -> Array:
+    """Rows of A^T diag(weights) A, dense."""
+    X, n = objective.X, objective.layout.n_features
+    features = columns[columns < n]
+    own = X[:, features]
+    scaled = sparse.diags(weights) @ own if sparse.issparse(X) else own * weights[:, None]
+    product = scaled.T @ X
+    made = np.zeros((columns.size, objective.layout.columns))
+    made[: features.size, :n] = product.toarray() if sparse.issparse(product) else product
+    if objective.intercept:
+        made[: features.size, n] = own.T @ weights
+        if columns.size > features.size:  # the last row is that of the intercept
+            made[-1, :n], made[-1, n] = X.T @ weights, weights.sum()
+    return made
 
 
 def times(objective: LocalObjective, w: Array, V: Array) -> Array:

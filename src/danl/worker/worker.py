@@ -1,7 +1,8 @@
-"""A worker: answers tasks on its own shard and keeps nothing between them.
+"""A worker: answers tasks on its own shard.
 
 Its answer is a function of the task, the shard and the run's seed alone (mini-batches come from `stream`), so a worker
-that restarts, or answers the same task twice, gives the same reply.
+that restarts, or answers the same task twice, gives the same reply. It keeps the margins of the newest model it was asked
+about (`LocalObjective.margins`): a further question about that model is answered sooner, not otherwise.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from danl.objective.hessian_parts import blocks, diagonal, times
+from danl.objective.hessian_parts import blocks, diagonal, piece, times
 from danl.objective.local_objective import LocalObjective
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
 from danl.policies.masks import validated_mask
 from danl.protocol import messages as msg
-from danl.protocol.hessian_form import HessianForm, sketch_matrix
+from danl.protocol.hessian_form import HessianForm, piece_of, sketch_matrix
 from danl.protocol.messages import Array, Array32, CurvatureTask, HessianTask, Mask, pack
 from danl.protocol.streams import GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, WORKER_MASK, stream
 
@@ -66,8 +67,6 @@ class Worker:
         sampled = self.objective.sample(self.hessian_rows(task))
         with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss shows it
             numbers = _hessian_part(sampled, task, self.regions)
-            if task.first or task.last is not None:
-                numbers = numbers[task.first : task.last].copy()  # the rest need not be kept
             return numbers if task.dtype == "float64" else numbers.astype(np.float32)
 
     def hessian_rows(self, task: HessianTask | CurvatureTask) -> Array | None:
@@ -123,15 +122,16 @@ def _draw(rng: np.random.Generator, n_rows: int, size: int | None) -> Array | No
 
 
 def _hessian_part(objective: LocalObjective, task: CurvatureTask, regions: Regions) -> Array:
-    """The numbers of the Hessian that a task asks for."""
-    w, form = task.w, HessianForm.of(task)
+    """The numbers of the Hessian that a task asks for; of a whole one no more than these are computed."""
+    w, form, (first, last, all_of_it) = task.w, HessianForm.of(task), piece_of(task, regions)
     match form.kind:
         case "full":
-            return pack(objective.hessian(w))
+            return pack(objective.hessian(w)) if all_of_it else piece(objective, w, first, last)
         case "block":
-            return blocks(objective, w, regions)
+            numbers = blocks(objective, w, regions)
         case "diag":
-            return diagonal(objective, w)
+            numbers = diagonal(objective, w)
         case "lowrank":
             sketched = times(objective, w, sketch_matrix(task.sketch, w.size, form.columns(w.size)))
-            return np.concatenate([diagonal(objective, w), sketched.ravel()])
+            numbers = np.concatenate([diagonal(objective, w), sketched.ravel()])
+    return numbers if all_of_it else numbers[first:last].copy()  # the rest need not be kept
