@@ -17,7 +17,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "files.md"
 
 @pytest.fixture(scope="module")
 def history():
-    return danl.solve(random_problem(), regions=3, policy="coverage:psi=2", max_rounds=12, tol=0.0).history
+    return danl.solve(random_problem(), regions=3, policy="coverage:psi=2", max_rounds=8, tol=0.0).history
 
 
 def test_every_kind_of_exchange_a_run_can_have_is_known():
@@ -37,7 +37,7 @@ def test_every_kind_of_exchange_a_run_can_have_is_known():
 def test_csv_out_and_in_is_the_same_to_the_last_bit(history, tmp_path):
     history.to_csv(tmp_path / "history.csv")
     again = History.read_csv(tmp_path / "history.csv")
-    assert len(again) == 13
+    assert len(again) == 9
     for a, b in zip(history, again, strict=True):
         for name in danl.Row.__dataclass_fields__:
             x, y = getattr(a, name), getattr(b, name)
@@ -53,13 +53,13 @@ def test_files_from_before_steps_were_marked_as_refused(history, tmp_path):
     place = lines[0].index("refused")
     path.write_text("\n".join(",".join(cells[:place] + cells[place + 1 :]) for cells in lines))
     again = History.read_csv(path)
-    assert [row.refused for row in again] == [0] * 13
+    assert [row.refused for row in again] == [0] * 9
     assert again.column("objective").tolist() == history.column("objective").tolist()
 
 
 def test_frame_has_a_column_for_every_region(history):
     frame = history.to_frame()
-    assert frame.shape == (13, 22 + 3)
+    assert frame.shape == (9, 22 + 3)
     assert list(frame.columns[-3:]) == ["coverage_0", "coverage_1", "coverage_2"]
     np.testing.assert_array_equal(frame["coverage_1"], history.column("coverage")[:, 1])
 

@@ -34,7 +34,7 @@ ENGINES = {
 
 def traced(problem=None, **arguments):
     trace = danl.Trace()
-    settings = {"regions": 3, "max_rounds": 12, "tol": 0.0, "seed": 3} | arguments
+    settings = {"regions": 3, "max_rounds": 8, "tol": 0.0, "seed": 3} | arguments
     return danl.solve(problem or random_problem(), trace=trace, **settings), trace
 
 
@@ -105,7 +105,7 @@ def test_the_two_ways_of_asking_trace_the_same():
 
 
 def test_a_trace_changes_nothing():
-    without = danl.solve(random_problem(), regions=3, policy="coverage:psi=2", max_rounds=12, tol=0.0, seed=3)
+    without = danl.solve(random_problem(), regions=3, policy="coverage:psi=2", max_rounds=8, tol=0.0, seed=3)
     assert traced(policy="coverage:psi=2")[0].w.tobytes() == without.w.tobytes()
 
 
@@ -126,14 +126,14 @@ def test_a_worker_that_was_quarantined_is_not_asked_again():
 
     result, trace = traced(method="danl-masked", engine=Liar(batched=False))
     check(result, trace)
-    assert trace.asked[:, 1].tolist() == [1, 2] + [0] * 11
+    assert trace.asked[:, 1].tolist() == [1, 2] + [0] * 7
 
 
 def test_after_a_resume_it_begins_where_the_run_went_on(tmp_path):
     arguments = {"policy": "coverage:psi=2", "checkpoint": tmp_path}
     traced(max_rounds=4, **arguments)
     result, trace = traced(policy="coverage:psi=2", resume=tmp_path)
-    assert trace.exchanges.tolist() == list(range(5, 13))
+    assert trace.exchanges.tolist() == list(range(5, 9))
     check(result, trace)
     whole = traced(policy="coverage:psi=2")[1]
     np.testing.assert_array_equal(trace.trained, whole.trained[5:])
@@ -161,8 +161,8 @@ def test_masks_take_a_bit_each():
 
 def test_only_the_newest_are_kept():
     whole, trace = traced()[1], danl.Trace(newest=2)
-    danl.solve(random_problem(), regions=3, max_rounds=12, tol=0.0, seed=3, trace=trace)
-    assert trace.exchanges.tolist() == [11, 12]
+    danl.solve(random_problem(), regions=3, max_rounds=8, tol=0.0, seed=3, trace=trace)
+    assert trace.exchanges.tolist() == [7, 8]
     np.testing.assert_array_equal(trace.trained, whole.trained[-2:])
     with pytest.raises(danl.InputError, match="newest=0: must be a whole number >= 1"):
         danl.Trace(newest=0)
@@ -176,7 +176,7 @@ def test_a_file_comes_back(tmp_path, profiles):
     result, trace = traced(policy="coverage:psi=2", engine=Local(dropout=0.3), profiles=profiles)
     trace.save(tmp_path / "workers.npz")
     again = danl.Trace.read(tmp_path / "workers.npz")
-    assert repr(again) == repr(trace) == "Trace(13 exchanges, 4 workers, 3 regions)"
+    assert repr(again) == repr(trace) == "Trace(9 exchanges, 4 workers, 3 regions)"
     for name in ("exchanges", "asked", "trained", "bytes_up", "bytes_down", "simulated_seconds"):
         one, other = getattr(trace, name), getattr(again, name)
         assert one.dtype == other.dtype
@@ -242,7 +242,7 @@ def test_other_npz_files_are_refused(tmp_path):
     np.savez(path, **arrays | {"version": np.array(2)})
     assert "is of another version (format 2, this is 1)" in said()
     np.savez(path, **arrays | {"asked": arrays["asked"][:, :2]})
-    assert "its asked has shape (13, 2) of int8, not (13, 4)" in said()
+    assert "its asked has shape (9, 2) of int8, not (9, 4)" in said()
     np.savez(path, **arrays | {"bytes_up": np.array([object()])})
     assert "is torn, or no trace (ValueError)" in said()
     np.savez_compressed(path, **arrays)
@@ -262,7 +262,7 @@ def test_an_array_that_claims_too_much_is_refused_before_room_is_made(tmp_path):
     claimed = io.BytesIO()
     header = {"descr": "<i8", "fortran_order": False, "shape": (10**13,)}
     np.lib.format.write_array_header_1_0(claimed, header)
-    entries["exchanges.npy"] = claimed.getvalue() + bytes(8 * 13)
+    entries["exchanges.npy"] = claimed.getvalue() + bytes(8 * 9)
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in entries.items():
             archive.writestr(name, data)
@@ -278,7 +278,7 @@ def test_wrong_traces(trace):
 
 def test_a_trace_is_of_one_run():
     trace = traced()[1]
-    with pytest.raises(danl.InputError, match=r"trace=Trace\(13 exchanges, .*: must be True, or a new danl.Trace\(\)"):
+    with pytest.raises(danl.InputError, match=r"trace=Trace\(9 exchanges, .*: must be True, or a new danl.Trace\(\)"):
         danl.solve(random_problem(), trace=trace)
 
 

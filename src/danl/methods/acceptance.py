@@ -150,7 +150,7 @@ def trial_accepted(state: SafeguardedState, known: Known, losses: Array, setup: 
     before, after = float(share @ known.losses[common]), float(share @ losses[common])
     if step is not None and not reported[state.membership.members].all():
         return low_enough(before, before + _estimated_change(state, known, losses, setup), known.scale)
-    promised = step.length * step.slope if state.base.fresh and step is not None else 0.0
+    promised = step.length * step.slope if state.base.fresh and step is not None else known.owed
     return low_enough(before, after, known.scale, promised)
 
 
@@ -180,7 +180,7 @@ def anchored(known: Known, losses: Array, weights: Array, members: Mask) -> Know
     """What is known with a new anchor, where every member reported its loss."""
     scale = float(weights[members] @ np.abs(losses[members]))
     largest = max(known.largest, scale)
-    return replace(known, losses=losses, scale=scale_of(scale, largest), largest=largest)
+    return replace(known, losses=losses, scale=scale_of(scale, largest), largest=largest, owed=0.0)
 
 
 def with_margins(known: Known, w: Array) -> Known:

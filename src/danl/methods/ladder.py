@@ -15,9 +15,9 @@ After every step that was accepted, the first of these that holds decides:
        gradient): it is asked for every time, unless masks are "always" wanted
     5  curvature is due: the gains fell by less than `contraction` a step over the last `window` steps; what is left at
        that rate costs more than PAYS of its price; and the gradients of those who would send it changed in another way
-       than their last curvature said, not only the gradients of the rest
-    6  a step from the memory was refused, masked rounds were slow, or nobody has sent a region for long: whole
-       gradients of everyone
+       than their last curvature said: it is old, and not only that of others
+    6  a step from the memory was refused, masked rounds were slow, nobody has sent a region for long, or many workers
+       have gone on for `gamma_max` rounds without the word of everyone: whole gradients of everyone
     7  masks do not bind, masked rounds cost at most MASKS_PAY of whole gradients and gain at least half as much: a
        masked round
     8  else whole gradients; where masks bind they are gathered in portions, at a model that is held: few steps from
@@ -26,8 +26,12 @@ After every step that was accepted, the first of these that holds decides:
 A step that was refused, where the rest's gradients changed in another way than what stands in for their curvature said:
 one rung up at once if nothing was gained on this rung yet, as a wrong step far from the optimum leads to where every
 later one is short. Else, where the curvature is not that of the base and not dear, new curvature there; else a shorter
-step. A rung down comes when curvature has kept its promise for twice its wait, four times after the second climb, and so
-on.
+step. A rung down comes when curvature has kept its promise for twice its wait, after the second climb for four times
+that wait, and so on.
+
+Of more than FEW workers somebody is always missing. There, curvature and gradients of those who answer will do in place
+of everyone's, in rule 6 and after a refusal, until too many steps were refused or everyone's losses refused one; and
+in rule 2 only the tolerance asks for everyone's word, as long as steps still get shorter.
 """
 
 from __future__ import annotations
@@ -72,6 +76,7 @@ HELPED = 0.9
 MOST_DETOURS = 6
 """After so many stretches of slow masked rounds, 2^5 steps from whole gradients are taken between two of them."""
 NEARBY = 0.1
+"""Of many workers, curvature from before is added to new where it is of a model with a smaller relative decrement."""
 MOST_REFUSED = 4
 """After more refused steps in a row, whole gradients of everyone, of many workers as well."""
 STALLED, STALLED_PARTS = 3, 20
@@ -105,6 +110,7 @@ class Ladder:
     length: float = 1.0  # of steps that are not exact: halved when one is rejected, grown when one is accepted
     n_rejected: int = 0  # of these since one was accepted
     n_refused: int = 0  # exact steps from the same base
+    certain: bool = False  # everyone refused what some had accepted: they are asked, until an exact step is settled
     detour: int = 0  # exact steps to take before masked rounds are tried again
     stretch: Stretch = field(default_factory=lambda: Stretch(np.nan))  # of masked rounds
     slow: int = 0  # stretches in a row that were too slow
@@ -174,15 +180,15 @@ class Ladder:
         """Curvature was exchanged."""
         return replace(self, n_exchanged=self.n_exchanged + 1, since_hessian=0, gains=())
 
-    def after_rejection(self, options: DANL) -> tuple[Ladder, Question]:
+    def after_rejection(self, options: DANL, *, everyone: bool) -> tuple[Ladder, Question]:
         """A step from the memory was rejected: after the second in a row, 2, 4, 8, ... exact steps before the next.
 
-        Of many workers more are asked for their curvature.
+        Of many workers more are asked for their curvature; `everyone` has reported its loss.
         """
         n_rejected = self.n_rejected + 1
         detour = 0 if n_rejected < 2 else 2 ** min(n_rejected - 1, 6)
-        why = "refused: a step from the memory"
-        ladder = replace(self, n_rejected=n_rejected, detour=detour, length=self.length / 2, why=why)
+        why, certain = "refused: a step from the memory", self.certain or (self.many and everyone)
+        ladder = replace(self, n_rejected=n_rejected, detour=detour, certain=certain, length=self.length / 2, why=why)
         if self.many and not self.at_top:
             return ladder.on_rung(self.rung + 1, options, why), ladder.of_these("hessian")
         return ladder, ladder.of_these("full")
@@ -197,12 +203,12 @@ class Ladder:
         return None
 
     def nearby(self, known: Known) -> bool:
-        """Whether the last curvature is of a model near the newest one."""
-        return 2 * self.first_gain <= NEARBY**2 * known.scale
+        """Whether the last curvature, of others, is of a model near the newest one."""
+        return self.many and 2 * self.first_gain <= NEARBY**2 * known.scale
 
     def of_these(self, question: Question) -> Question:
         """Of many workers those who answer will do, unless that was refused again and again."""
-        if not self.many or self.n_rejected + self.n_refused > MOST_REFUSED:
+        if not self.many or self.certain or self.n_rejected + self.n_refused > MOST_REFUSED:
             return question
         return {"hessian": "curvature", "full": "gradient"}.get(question, question)  # type: ignore[return-value]
 
@@ -321,6 +327,8 @@ class Ladder:
                 return self.on_rung(self.rung - down, options, slow), curvature
         if self.binds:
             return ask("full", "gradients pay, gathered in portions")
+        if self.certain or (self.many and self.stretch.rounds >= options.gamma_max):
+            return ask("full", "everyone's word, for certain")
         if self.detour > 0:
             return ask(self.of_these("full"), "before the memory is trusted again")
         if nobody_sent(state, known, options.gamma_max):

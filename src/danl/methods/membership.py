@@ -2,8 +2,8 @@
 
 A worker that missed `patience` exchanges in a row counts as gone, and the objective is that of the workers that remain,
 until it is back. A worker that the engine expects back has missed nothing. Of many workers somebody misses any number
-in a row by chance: with MANY or more, a worker is waited for until that would be rarer than CHANCE among all of them, as
-often as workers have missed exchanges so far.
+in a row by chance. With more than MANY of them a worker is waited for until that would be rarer than CHANCE among all,
+by how often workers have missed exchanges so far.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ Each decision has its file:
     who is there                       danl.methods.membership
     whether a trial is accepted        danl.methods.acceptance
     what is asked next                 danl.methods.ladder
+    what is asked of whom for that     danl.methods.asking
     who sends curvature                danl.methods.senders
     what the curvature is              danl.methods.curvature_exchange
 
@@ -34,17 +35,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from danl.methods.acceptance import Step, anchored, trial_accepted, with_margins
+from danl.methods.acceptance import Step, anchored, objective_at_anchor, trial_accepted, with_margins
+from danl.methods.asking import Asking
 from danl.methods.base import Info, Setup, Turn
-from danl.methods.curvature_exchange import hessian_task, new_curvature, sketch_number, with_common_pair, without_pairs
+from danl.methods.curvature_exchange import new_curvature, sketch_number, with_common_pair, without_pairs
 from danl.methods.ladder import Ladder
 from danl.methods.membership import Membership, weights_among
-from danl.methods.portions import Portions
-from danl.methods.questions import Question, masked_round
+from danl.methods.questions import Question
 from danl.methods.safeguarded_state import Answers, Known, Point, SafeguardedState, Trial
 from danl.methods.stopping import InitialCurvature, final_status
-from danl.objective.regions import IntArray
-from danl.protocol.messages import Array, CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, Mask
+from danl.protocol.messages import Array, Exchange, Mask
 from danl.protocol.replies import Replies
 from danl.server.curvature import Curvature
 from danl.server.memory import Memory
@@ -69,7 +69,7 @@ class Safeguarded:
     def begin(self, setup: Setup) -> SafeguardedState:
         w0, count = setup.w0, setup.n_workers
         return SafeguardedState(
-            anchor=w0,
+            w=w0,
             weights=setup.weights,
             base=Point(w0, np.full(count, np.nan)),
             trial=Trial("hessian", w0),
@@ -78,66 +78,7 @@ class Safeguarded:
         )
 
     def plan(self, state: SafeguardedState, setup: Setup, turn: Turn) -> Exchange:
-        exchange, trial, sampling = turn.exchange, state.trial, state.ladder.sampling
-        if trial.question == "curvature":
-            return self._with_curvature(state, setup, exchange, np.arange(setup.n_workers))
-        if trial.question in ("masked", "gradient"):
-            batch, number = sampling.batch_size, state.round + 1
-            template = GradientTask(exchange, trial.w, round=number, batch_size=batch, whole_loss=True)
-            if trial.question == "masked":
-                return masked_round(template, setup, turn, idle=LossTask(exchange, trial.w))
-            return setup.ask_everyone("gradient", template)
-        if setup.limits is not None:
-            return self._portions(state, setup, exchange)
-        asked = np.arange(setup.n_workers) if trial.answers is None else np.flatnonzero(self._awaited(state, setup))
-        if trial.question == "full":
-            return Exchange("gradient", GradientTask(exchange, trial.w), asked)
-        return self._with_curvature(state, setup, exchange, asked)
-
-    def _with_curvature(self, state: SafeguardedState, setup: Setup, exchange: int, asked: IntArray) -> Exchange:
-        """Whole gradients of some workers, and the curvature of the senders among them."""
-        senders = state.ladder.senders(setup, state.membership.alive)[asked]
-        task = self._hessian_task(state, setup, exchange)
-        if senders.all():
-            return Exchange("hessian", task, asked)
-        numbers = np.where(senders, self._numbers(setup), 0)
-        return Exchange("hessian", task, asked, pieces=np.stack([np.zeros_like(numbers), numbers], axis=1))
-
-    def _hessian_task(self, state: SafeguardedState, setup: Setup, exchange: int) -> HessianTask | CurvatureTask:
-        ladder, options = state.ladder, self.options
-        sketch, batch = sketch_number(options, setup, ladder.n_exchanged), ladder.hessian_rows
-        return hessian_task(options, exchange, state.trial.w, dtype=ladder.dtype, sketch=sketch, hessian_batch=batch)
-
-    def _portions(self, state: SafeguardedState, setup: Setup, exchange: int) -> Exchange:
-        """Of what is still missing, what each worker manages in one exchange."""
-        trial, ladder, count = state.trial, state.ladder, setup.n_workers
-        answers = trial.answers or Answers.none(count, setup.regions)
-        awaited = np.ones(count, dtype=bool) if trial.answers is None else self._awaited(state, setup)
-        missing, first = ~answers.came & awaited[:, None], np.zeros(count, dtype=np.int64)
-        unsent = np.zeros(count, dtype=np.int64)
-        if trial.question == "hessian":
-            senders = ladder.senders(setup, state.membership.alive) & ~answers.sent & awaited
-            first[list(answers.portions)] = [len(own) for own in answers.portions.values()]
-            unsent = np.where(senders, self._numbers(setup) - first, 0)
-        kept = ~np.isnan(answers.losses) & (state.membership.missed == 0)
-        masks, more = Portions(self.options, setup, ladder.dtype, ladder.hessian_rows).next(missing, unsent, kept)
-        asked = np.flatnonzero(awaited)
-        masks, pieces, kept = masks[asked], np.stack([first, first + more], axis=1)[asked], kept[asked]
-        if not more.any():
-            task = GradientTask(exchange, trial.w)
-            return Exchange("gradient", task, asked, masks, idle=LossTask(exchange, trial.w), kept=kept)
-        return Exchange("hessian", self._hessian_task(state, setup, exchange), asked, masks, pieces=pieces, kept=kept)
-
-    def _numbers(self, setup: Setup) -> int:
-        return self.options.hessian_form.numbers(setup.regions)
-
-    def _awaited(self, state: SafeguardedState, setup: Setup) -> Mask:
-        """Whom a question that needs everyone still waits for."""
-        membership, answers = state.membership, state.trial.answers or Answers.none(setup.n_workers, setup.regions)
-        if state.trial.question == "full":
-            return np.asarray(membership.members & membership.alive & ~answers.answered)
-        senders = state.ladder.senders(setup, membership.alive)
-        return np.asarray(membership.alive & ~(answers.answered & (answers.sent | ~senders)))
+        return Asking(self.options, setup, state).exchange(turn)
 
     def absorb(self, state: SafeguardedState, replies: Replies, setup: Setup) -> Absorbed:
         if state.trial.answers is None:  # those missing, and further portions, are in the price
@@ -150,9 +91,10 @@ class Safeguarded:
             assert state.known is not None
             return self._round(state, state.known, replies, setup)
         answers = state.trial.answers or Answers.none(setup.n_workers, setup.regions)
-        answers = answers.with_replies(replies, setup.regions, setup.weights, self._numbers(setup))
+        numbers = self.options.hessian_form.numbers(setup.regions)
+        answers = answers.with_replies(replies, setup.regions, setup.weights, numbers)
         state = replace(state, trial=replace(state.trial, answers=answers))
-        if self._awaited(state, setup).any():  # ask those missing again, for the same model
+        if Asking(self.options, setup, state).awaited.any():  # ask those missing again, for the same model
             return self._some_answered(state, answers, setup)
         state = replace(state, trial=replace(state.trial, answers=None))
         return self._everyone_answered(state, answers, setup)
@@ -167,7 +109,7 @@ class Safeguarded:
         state = replace(state, membership=membership, status=None if membership.quorate else "quorum_lost")
         if known is None or membership.members is before.members:
             return state
-        known = replace(known, curvature=without_pairs(known.curvature))  # the pairs are of another objective
+        known = replace(known, curvature=without_pairs(known.curvature), owed=0.0)  # these are of another objective
         weights = weights_among(membership.members, setup.weights)
         base, ladder = replace(state.base, fresh=False), state.ladder.regrouped()
         return replace(state, weights=weights, base=base, ladder=ladder, known=known)
@@ -188,6 +130,8 @@ class Safeguarded:
         if known is not None and not trial_accepted(state, known, losses, setup):
             return self._rejected(state, known, losses, answers.gradients)
         state = self._compared(state, answers.gradients)
+        if trial.step is not None:
+            state = replace(state, ladder=replace(state.ladder, certain=False))
         known = state.known
         curvature, hessians = (None, None) if known is None else (known.curvature, known.hessians)
         if trial.question == "hessian":
@@ -206,7 +150,7 @@ class Safeguarded:
         if known is None:
             now = with_margins(now, trial.w)
             now = replace(now, initial=InitialCurvature.of(curvature, now.scale, setup))
-        return self._next(replace(state, anchor=trial.w), now, memory.mean_all(state.weights), setup, exact=True)
+        return self._next(replace(state, w=trial.w), now, memory.mean_all(state.weights), setup, exact=True)
 
     def _with_hessians(
         self, state: SafeguardedState, answers: Answers, setup: Setup
@@ -225,9 +169,9 @@ class Safeguarded:
     ) -> tuple[Curvature, SomeHessians | None] | None:
         options, ladder = self.options, state.ladder
         sketch, known = sketch_number(options, setup, ladder.n_exchanged), state.known
+        nearby = known is not None and state.trial.question == "curvature" and ladder.nearby(known)
         return new_curvature(
-            options, numbers, sent, state.weights, setup, sketch=sketch, dtype=ladder.dtype, before=known,
-            nearby=ladder.many and state.trial.question == "curvature" and ladder.nearby(known),
+            options, numbers, sent, state.weights, setup, sketch=sketch, dtype=ladder.dtype, before=known, nearby=nearby
         )
 
     def _round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> Absorbed:
@@ -264,7 +208,7 @@ class Safeguarded:
             known = anchored(known, losses, state.weights, members)
         state = replace(
             state,
-            anchor=trial.w if complete else state.anchor,
+            w=trial.w if complete else state.w,
             base=Point(trial.w, losses, at_anchor=complete, fresh=exact),
             ladder=ladder,
         )
@@ -294,14 +238,17 @@ class Safeguarded:
         `gradients`: everyone's at the trial, (N, d), where all of them came.
         """
         ladder, base, step, weights = state.ladder, state.base, state.trial.step, state.weights
+        all_reported = not np.isnan(losses[state.membership.members]).any()
         if step is None or not base.fresh:
-            return _ask_base(_back_to_anchor(state, known, losses), *ladder.after_rejection(self.options))
+            if all_reported:  # the anchor: where only some did, the base may be the better one
+                state = replace(state, base=replace(base, w=state.w, losses=known.losses, at_anchor=True))
+            return _ask_base(state, *ladder.after_rejection(self.options, everyone=all_reported))
         if ladder.sampling.hessian_batch is not None:  # a sample of the rows proposed it: ask all of them
             all_rows = replace(ladder.sampling, hessian_batch=None)
             return _ask_base(state, replace(ladder, sampling=all_rows, why="refused: a step of a sample"), "hessian")
         if gradients is not None:
             ladder = self._compared(state, gradients).ladder
-        elif known.hessians is not None:
+        elif known.hessians is not None and all_reported:
             changes = np.where(weights > 0, losses - base.losses, 0.0)
             seen = known.hessians.mismatch_of_losses(known.curvature, state.trial.w, changes, weights)
             ladder = replace(ladder, mismatch=seen)
@@ -312,7 +259,9 @@ class Safeguarded:
         ladder, shorter = ladder.backtracked(step, float(weights[used] @ (losses[used] - base.losses[used])))
         if shorter is not None:
             question = ladder.of_these("hessian" if ladder.helps(known, self.options) else "full")
-            return _recorded(replace(state, ladder=ladder, trial=_trial(question, base, shorter)), rejected=True)
+            known = replace(known, owed=shorter.length * shorter.slope)
+            state = replace(state, ladder=ladder, known=known, trial=_trial(question, base, shorter))
+            return _recorded(state, rejected=True)
         curvature = known.curvature
         if isinstance(curvature, QuasiNewton) and len(curvature.pairs):  # the pairs may be what rounding has spoilt
             known = replace(known, curvature=without_pairs(curvature))
@@ -324,7 +273,8 @@ class Safeguarded:
         """With mini-batches a rise may be noise: half a step, from a memory that has learnt what the trial showed."""
         sampling = state.ladder.sampling
         sampling = replace(sampling, n_rejected=sampling.n_rejected + 1, length=sampling.length / 2)
-        state = _back_to_anchor(state, known, losses)
+        if not np.isnan(losses[state.membership.members]).any():
+            state = replace(state, base=replace(state.base, w=state.w, losses=known.losses, at_anchor=True))
         if sampling.n_rejected >= NOISY_REJECTIONS and not sampling.at_floor:
             ladder = replace(state.ladder, sampling=replace(sampling, n_rejected=0), why="refused: more than noise")
             return _ask_base(state, ladder, "hessian")
@@ -372,18 +322,13 @@ class Safeguarded:
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
         ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)
         status, remark = (None, None) if question else final_status("converged", known.initial, base.w, step)
+        if exact:
+            known = replace(known, owed=step.length * step.slope)
         if exact and known.initial is not None:
             known = replace(known, initial=known.initial.after(step.direction))
         trial = _trial(question or "full", base, step) if status is None else state.trial
         state = replace(state, trial=trial, ladder=ladder, known=known, status=status, remark=remark)
         return _recorded(state, exact_norm=norm, rejected=rejected)
-
-
-def _back_to_anchor(state: SafeguardedState, known: Known, losses: Array) -> SafeguardedState:
-    """The anchor as the base, where every member reported: where only some did, the base may be the better one."""
-    if np.isnan(losses[state.membership.members]).any():
-        return state
-    return replace(state, base=replace(state.base, w=state.anchor, losses=known.losses, at_anchor=True))
 
 
 def _trial(question: Question, base: Point, step: Step) -> Trial:
@@ -399,6 +344,7 @@ def _ask_base(state: SafeguardedState, ladder: Ladder, question: Question) -> Ab
 def _recorded(state: SafeguardedState, *, exact_norm: float = np.nan, rejected: bool = False) -> Absorbed:
     """The state, and what the exchange showed."""
     lost = np.flatnonzero(~state.membership.alive).tolist() if state.status == "quorum_lost" else ()
+    objective = np.nan if state.known is None else objective_at_anchor(state.known, state.weights)
     return state, Info(
-        state.ladder.decrement, objective=state.objective, exact_norm=exact_norm, trial_rejected=rejected, lost=tuple(lost)
+        state.ladder.decrement, objective=objective, exact_norm=exact_norm, trial_rejected=rejected, lost=tuple(lost)
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from danl.methods.acceptance import Step, objective_at_anchor
+from danl.methods.acceptance import Step
 from danl.methods.base import Status
 from danl.methods.ladder import Ladder
 from danl.methods.membership import Membership
@@ -20,6 +20,8 @@ from danl.server.curvature import Curvature
 from danl.server.memory import Memory
 from danl.server.some_hessians import SomeHessians
 from danl.storage.serialize import storable
+
+UNCONFIRMED = "a newer model is known, but not everyone has reported its loss: more rounds would confirm it"
 
 
 @storable
@@ -116,6 +118,7 @@ class Known:
     losses: Array  # (N,): at the anchor, nan for workers that were not members then
     scale: float  # of the objective there: sum_i weight_i |F_i|
     largest: float = 0.0  # of these so far
+    owed: float = 0.0  # length * slope of the exact step from the anchor: its decrease is asked of the next anchor
     hessians: SomeHessians | None = None  # what the curvature is made of, where Hessians are whole
     initial: InitialCurvature | None = None  # where some coefficients have no penalty: to see those that have no end
 
@@ -125,7 +128,7 @@ class Known:
 class SafeguardedState:
     """The anchor, the model steps are taken from, what is asked about the trial model, and what the server keeps."""
 
-    anchor: Array  # the newest accepted model whose loss every member reported
+    w: Array  # the anchor, which the run returns: the newest accepted model whose loss every member reported
     weights: Array  # (N,): what each worker counts in the objective; sums to 1
     base: Point
     trial: Trial
@@ -137,23 +140,11 @@ class SafeguardedState:
     remark: Remark | None = None  # what the end of the run says of the model
 
     @property
-    def w(self) -> Array:
-        """What the run returns: the anchor; of many workers, of whom somebody is always missing, the newest model."""
-        return self.base.w if self.ladder.many else self.anchor
-
-    @property
-    def objective(self) -> float:
-        """At that model, as the members reported it: all of them, or of many those who did; nan before anyone has."""
-        if self.known is None:
-            return np.nan
-        if not self.ladder.many or self.base.at_anchor:
-            return objective_at_anchor(self.known, self.weights)
-        reported = self.membership.members & ~np.isnan(self.base.losses)
-        return float(self.weights[reported] @ self.base.losses[reported] / self.weights[reported].sum())
-
-    @property
     def notes(self) -> tuple[str, ...]:
-        return () if self.known is None else self.membership.notes
+        if self.known is None:
+            return ()
+        older = () if self.base.at_anchor else (UNCONFIRMED,)
+        return (*self.membership.notes, *older)
 
     @property
     def why(self) -> str:

@@ -321,7 +321,9 @@ class Exchange:
         if not left_out.size:
             return self
         here = ~np.isin(self.workers, left_out)
-        masks, pieces, kept = (None if each is None else each[here] for each in (self.masks, self.pieces, self.kept))
+        masks = None if self.masks is None else self.masks[here]
+        pieces = None if self.pieces is None else self.pieces[here]
+        kept = None if self.kept is None else self.kept[here]
         return replace(self, workers=self.workers[here], masks=masks, pieces=pieces, kept=kept)
 
 

@@ -22,7 +22,6 @@ from danl.server.curvature import Curvature, ProjectedHessian
 from danl.server.quasi_newton import Pairs, QuasiNewton
 from danl.storage.serialize import storable
 
-
 AGE = 0.7
 """Curvature is of age where the senders' own mismatch is more than this share of the rest's."""
 
@@ -101,9 +100,7 @@ class SomeHessians:
         rest, own = (_norm(curvature, each) / seen.size for each in off)
         return Mismatch(rest, own / self.share)
 
-    def mismatch_of_losses(
-        self, curvature: Curvature, w: Array, changes: Array, weights: Array
-    ) -> Mismatch | None:
+    def mismatch_of_losses(self, curvature: Curvature, w: Array, changes: Array, weights: Array) -> Mismatch | None:
         """At least so much, from the changes of the losses alone, (N,), where gradients at w have not come.
 
         A loss that changes by more than its slope and half of what the curvature says curves more along the step.
@@ -112,8 +109,8 @@ class SomeHessians:
         if seen is None:
             return None
         step, rest_rise, rise = seen.step, float(seen.others @ changes), float(weights @ changes)
-        off_rest = rest_rise - step @ (seen.rest_gradient + seen.rest_change / 2)
-        off_own = rise - rest_rise - step @ (seen.gradient - seen.rest_gradient + seen.own_change / 2)
+        off_rest = rest_rise - float(step @ (seen.rest_gradient + seen.rest_change / 2))
+        off_own = rise - rest_rise - float(step @ (seen.gradient - seen.rest_gradient + seen.own_change / 2))
         rest, own = (math.inf if math.isnan(each) else 2 * abs(each) / seen.size**2 for each in (off_rest, off_own))
         return Mismatch(rest, own / self.share)
 
@@ -129,7 +126,9 @@ class SomeHessians:
             return None
         size = math.sqrt(max(float(step @ curvature.initial.times(step)), 0.0))
         own = self.total @ step
-        made = _Expected(step, size, others, before.gradient, rest.gradient, own, curvature.initial.hessian @ step - own)
+        made = _Expected(
+            step, size, others, before.gradient, rest.gradient, own, curvature.initial.hessian @ step - own
+        )
         return made if size > 0 else None
 
 

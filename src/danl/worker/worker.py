@@ -1,8 +1,8 @@
 """A worker: answers tasks on its own shard.
 
 Its answer is a function of the task, the shard and the run's seed alone (mini-batches come from `stream`), so a worker
-that restarts, or answers the same task twice, gives the same reply. It keeps the margins of the newest model it was asked
-about (`LocalObjective.margins`): a further question about that model is answered sooner, not otherwise.
+that restarts, or answers the same task twice, gives the same reply. It keeps the margins of the newest model it was
+asked about (`LocalObjective.margins`): a further question about that model is answered sooner, not otherwise.
 """
 
 from __future__ import annotations
