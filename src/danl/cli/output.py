@@ -192,5 +192,18 @@ def show_result(screen: Console, title: str, report: Mapping[str, Any], result: 
             f"{count} replies did not come; the first: worker {first.worker}, {first.kind}, {first.detail}",
             style="yellow",
         )
+    if _masks_unused(result, report["policy"]):
+        screen.print(
+            f"the masks of {report['policy']} were not used, as whole gradients pay more here (--explain); "
+            "--method danl:masks=always asks for masked rounds",
+            style="dim",
+        )
     for note in result.notes:
         screen.print(note, style="yellow")
+
+
+def _masks_unused(result: Result, policy: str) -> bool:
+    """Whether the default method was given masks and asked for whole gradients alone."""
+    rounds = [row for row in result.history if row.kind == "gradient"]
+    whole = all(min(row.coverage) == row.active for row in rounds)
+    return result.method == "danl" and policy != "full" and bool(rounds) and whole
