@@ -9,7 +9,7 @@ from danl.objective import batch
 from danl.objective.regions import Regions
 from danl.protocol.replies import Replies
 from danl.server.curvature import ProjectedHessian
-from danl.server.memory import UPDATES, Memory
+from danl.server.memory import COMMON, UPDATES, Memory
 from tests.problems import random_problem
 
 
@@ -216,3 +216,93 @@ def test_what_the_engine_told_is_not_written_to(touching_few):
         memory = memory.refreshed(replies, w, t, regions)
     for array, before in zip(kept, copies, strict=True):
         np.testing.assert_array_equal(array, before)
+
+
+# Pairs of those who sent their whole gradient twice.
+
+
+def quadratics(rng, n_workers, d):
+    """Gradients of quadratic functions, (N, d) at a model, with their Hessians."""
+    factors, offsets = rng.normal(size=(n_workers, d, d)), rng.normal(size=(n_workers, d))
+    hessians = factors @ factors.transpose(0, 2, 1) + np.eye(d)
+    return hessians, lambda w: hessians @ w + offsets
+
+
+def whole(who, gradients, n_regions=3):
+    return replies_of(who, gradients[who], np.ones((len(who), n_regions), bool))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_common_change_is_the_hessian_of_those_who_sent_twice_times_the_step(seed):
+    rng = np.random.default_rng(seed)
+    n_workers, d, regions = 12, 6, Regions.make(3, 6)
+    weights, (hessians, gradients_at) = rng.dirichlet(np.full(n_workers, 5.0)), quadratics(rng, n_workers, d)
+    models = rng.normal(size=(3, d))
+    memory = Memory.fresh(gradients_at(models[0]), models[0], 3)
+    groups = [np.sort(rng.choice(n_workers, size=9, replace=False)) for _ in range(2)]
+    before = memory.refreshed(whole(groups[0], gradients_at(models[1])), models[1], 1, regions, weights)
+    after = before.refreshed(whole(groups[1], gradients_at(models[2])), models[2], 2, regions, weights)
+    step, change = after.common_change(before, weights)
+    np.testing.assert_allclose(step, models[2] - models[1], rtol=1e-12)
+    both = np.intersect1d(*groups)
+    mean = np.einsum("i,ijk->jk", weights[both] / weights[both].sum(), hessians[both])
+    np.testing.assert_allclose(change, mean @ step, rtol=1e-9, atol=1e-9)
+
+
+def test_the_common_change_is_the_same_where_few_rows_are_touched(touching_few):
+    rng = np.random.default_rng(1)
+    weights, regions = rng.dirichlet(np.full(12, 5.0)), Regions.make(3, 6)
+    (hessians, gradients_at), models, who = quadratics(rng, 12, 6), rng.normal(size=(3, 6)), np.arange(6)
+    memory = Memory.fresh(gradients_at(models[0]), models[0], 3)
+    before = memory.refreshed(whole(who, gradients_at(models[1])), models[1], 1, regions, weights)
+    after = before.refreshed(whole(who, gradients_at(models[2])), models[2], 2, regions, weights)
+    assert after.newer
+    step, change = after.common_change(before, weights)
+    mean = np.einsum("i,ijk->jk", weights[who] / weights[who].sum(), hessians[who])
+    np.testing.assert_allclose(change, mean @ step, rtol=1e-9, atol=1e-9)
+
+
+def two_rounds(first, second, *, share_masks=None, n_workers=8, stamps=(1, 2)):
+    """Memories after two groups of workers sent gradients at two models, on the masks `share_masks` the second time."""
+    rng = np.random.default_rng(0)
+    regions, (_, gradients_at), models = Regions.make(3, 6), quadratics(rng, n_workers, 6), rng.normal(size=(3, 6))
+    memory = Memory.fresh(gradients_at(models[0]), models[0], 3)
+    before = memory.refreshed(whole(np.array(first), gradients_at(models[1])), models[1], stamps[0], regions)
+    replies = whole(np.array(second), gradients_at(models[2]))
+    if share_masks is not None:
+        replies = replies_of(replies.workers, replies.gradients, share_masks)
+    return before, before.refreshed(replies, models[2], stamps[1], regions)
+
+
+def test_too_few_in_common_stand_for_nobody():
+    weights = np.full(8, 1 / 8)
+    before, after = two_rounds([0, 1, 2, 3], [2, 3, 4, 5])
+    assert COMMON == 0.25
+    assert after.common_change(before, weights) is not None  # two of eight
+    assert after.common_change(before, np.array([1, 1, 0.9, 0.9, 1.05, 1.05, 1.05, 1.05]) / 8) is None
+    before, after = two_rounds([0, 1, 2, 3], [3, 4, 5, 6])
+    assert after.common_change(before, weights) is None
+    heavy = np.where(np.arange(8) == 3, 0.3, 0.1)  # one of eight that counts for enough
+    assert after.common_change(before, heavy) is not None
+
+
+def test_parts_of_gradients_are_not_in_common():
+    everyone, weights = np.arange(8), np.full(8, 1 / 8)
+    masks = np.ones((8, 3), dtype=bool)
+    masks[:, 1] = False
+    before, after = two_rounds(everyone, everyone, share_masks=masks)
+    assert after.common_change(before, weights) is None
+    masks[:2] = True  # two of them sent everything
+    before, after = two_rounds(everyone, everyone, share_masks=masks)
+    step, change = after.common_change(before, weights)
+    expected = (after.fragments[:2] - before.fragments[:2]).mean(axis=0)
+    np.testing.assert_allclose(change, expected, rtol=1e-12)
+    np.testing.assert_allclose(step, after.models[2] - before.models[1], rtol=1e-12)
+
+
+def test_there_is_no_common_change_without_a_step():
+    everyone, weights = np.arange(8), np.full(8, 1 / 8)
+    before, after = two_rounds(everyone, everyone)
+    assert after.common_change(after, weights) is None
+    before, again = two_rounds(everyone, [0, 1, 2, 3, 4], stamps=(1, 1))  # the same model was asked about again
+    assert again.common_change(before, weights) is None
