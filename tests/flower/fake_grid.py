@@ -1,7 +1,7 @@
 """A Grid without a network: messages are answered in this process by the ClientApp's own functions.
 
-Contents are taken apart and put together again as on the wire, and every node's state is new for every message, as it
-is for a site that starts a process for each. What a network does to replies is played by `spoil` and `hold`.
+Contents are taken apart and put together again as on the wire. So is a node's state, all that lives on between two
+messages to a site, which starts a process for each. What a network does to replies is played by `spoil` and `hold`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 
 from flwr.app import Context, Message, RecordDict
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
@@ -26,6 +27,7 @@ class FakeGrid:
 
     def __init__(self, app, configs, *, spoil=None, hold=None):
         self.nodes = {1000 + 7 * number: config for number, config in enumerate(configs)}
+        self.states = {node: recorddict_to_proto(RecordDict()) for node in self.nodes}
         self.app, self.spoil, self.hold = app, spoil, hold
         self.pushed, self.waiting, self.held = [], {}, {}
 
@@ -39,8 +41,9 @@ class FakeGrid:
             self.pushed.append(message)
             names.append(message.metadata.message_id)
             node = message.metadata.dst_node_id
-            context = Context(1, node, dict(self.nodes[node]), RecordDict(), {})
+            context = Context(1, node, dict(self.nodes[node]), recorddict_from_proto(self.states[node]), {})
             replies = [self.app(through_the_wire(message), context)]
+            self.states[node] = recorddict_to_proto(context.state)
             if self.spoil is not None:
                 replies = self.spoil(message, replies)
             for reply in replies:

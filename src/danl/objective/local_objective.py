@@ -125,11 +125,21 @@ class LocalObjective:
 
     def margins(self, w: Array) -> Array:
         """A w of every row; those of the newest w are kept."""
-        newest: tuple[Array, Array] | None = self.__dict__.get("_newest")
+        newest = self.newest
         if newest is None or not np.array_equal(newest[0], w):
             newest = (w.copy(), margins(self.X, w, self.layout))
-            self.__dict__["_newest"] = newest
+            self.put_back(*newest)
         return newest[1]
+
+    @property
+    def newest(self) -> tuple[Array, Array] | None:
+        """The newest w, and its margins."""
+        kept: tuple[Array, Array] | None = self.__dict__.get("_newest")
+        return kept
+
+    def put_back(self, w: Array, z: Array) -> None:
+        """Take z for the margins of w, as they were computed on these rows before."""
+        self.__dict__["_newest"] = (w, z)
 
     def transpose_product(self, slopes: Array) -> Array:
         """A^T slopes, laid out like w."""

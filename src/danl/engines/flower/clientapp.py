@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from danl.data.redaction import redacted
+from danl.engines.flower.kept_margins import KEPT
 from danl.engines.flower.opening import INFO, MESSAGE, OPENING, RECORD, danl_record, message_type
 from danl.engines.flower.site import LONGEST_DETAIL, Site
 from danl.protocol.messages import TASKS, Failure
@@ -35,10 +36,11 @@ def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
         return Message(RecordDict({RECORD: ConfigRecord(content)}), reply_to=message)
 
     def answer(message: Message, context: Context) -> Message:
-        """Answer one task."""
-        asked = danl_record(message)
+        """Answer one task; what the site keeps for the next stays in the node's state."""
+        asked, kept = danl_record(message), dict(context.state.config_records.get(KEPT, {}))
         try:
-            reply = site_of(context.node_config).answer(asked.get(MESSAGE), asked.get(OPENING))
+            reply = site_of(context.node_config).answer(asked.get(MESSAGE), asked.get(OPENING), kept)
+            context.state[KEPT] = ConfigRecord(kept)
         except Exception as error:  # a setting: what the site itself meets it answers with
             reply = failed(context.node_config.get("name", context.node_id), error)
         return Message(RecordDict({RECORD: ConfigRecord({MESSAGE: reply})}), reply_to=message)

@@ -7,7 +7,8 @@ group     the number of the exchange
 
 A Flower site starts a new process for every message, so nothing can be sent once and kept in memory. Nothing needs to
 be: a worker's answer is a function of task, shard and opening, and its mini-batches are drawn from (seed, worker,
-exchange), not from a generator that moves on.
+exchange), not from a generator that moves on. What a site keeps in its node's state saves time and changes no answer
+(`danl.engines.flower.kept_margins`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from danl.checks import check_number, check_whole
 from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
 from danl.data.shard import info_of
+from danl.engines.flower.kept_margins import KeptMargins
 from danl.engines.flower.opening import Opening
 from danl.errors import InputError, bad_argument
 from danl.objective.losses import make_loss
@@ -128,13 +129,17 @@ class Site:
         info = dataclasses.replace(info_of(shard, made.binary), site=self.name)
         return json.dumps({"site": self.name, "facts": dataclasses.asdict(info)})
 
-    def answer(self, task: object, opening: object) -> bytes:
-        """The reply to a task as bytes: what it asks for, a refusal, or an error; it never raises."""
+    def answer(self, task: object, opening: object, kept: MutableMapping[str, Any] | None = None) -> bytes:
+        """The reply to a task as bytes: what it asks for, a refusal, or an error; it never raises.
+
+        `kept` is what the site keeps for the next task (`danl.engines.flower.kept_margins`), which no reply has.
+        """
         worker = 0
         try:
             terms = Opening.from_json(opening)
             worker = terms.worker
-            return encode(self._answer(task, terms))
+            margins = KeptMargins.of({} if kept is None else kept, str(opening), self.reference)
+            return encode(self._answer(task, terms, margins))
         except RefusedError as refusal:
             return self._failed(worker, "refused", str(refusal))
         except WireError as error:  # of the task, which came from the server
@@ -142,7 +147,7 @@ class Site:
         except Exception as error:
             return self._failed(worker, "error", redacted(error))
 
-    def _answer(self, data: object, terms: Opening) -> Reply:
+    def _answer(self, data: object, terms: Opening, margins: KeptMargins) -> Reply:
         shard = self.reference.read()
         worker = terms.worker_for(shard)
         d = worker.objective.layout.n_coefficients
@@ -156,7 +161,9 @@ class Site:
         elif chosen:
             trained = 0  # the mask is the worker's to choose: known when it has answered
         self._check(task, shard.n_rows, d, trained)
+        margins.put_back(worker.objective)
         reply = worker.answer(task)
+        margins.keep(worker.objective)
         if chosen and isinstance(reply, GradientReply):
             self._check(task, shard.n_rows, d, int(reply.fragment.size))
         return reply
