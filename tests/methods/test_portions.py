@@ -156,6 +156,17 @@ def test_who_has_its_margins_is_asked_for_no_less(seed):
     assert (with_margins[1] >= without[1]).all()
 
 
+def test_margins_that_are_kept_leave_their_half_pass_for_more_regions():
+    """Time for the margins, half a pass, and one of four regions, an eighth; without the margins for all four."""
+    problem, profile = random_problem(sizes=(40,), d=8), danl.Profile(rows_per_second=100)
+    policy = ResourceAware([profile], deadline=(1 + 1e-6) * least_deadline(problem, [2] * 4, [profile]))
+    portions, everything = portions_of(problem, [2] * 4, policy), np.ones((1, 4), dtype=bool)
+    for kept, fit in ((False, 1), (True, 4)):
+        masks, _ = portions.next(everything, np.zeros(1, dtype=np.int64), np.array([kept]))
+        assert masks.sum() == fit
+    assert portions.rounds(curvature=False).tolist() == [2]
+
+
 def test_curvature_comes_with_the_last_regions_and_not_before():
     problem = random_problem(sizes=(40,), d=8)
     profile = danl.Profile(rows_per_second=400, uplink=1e3, downlink=1e4)
