@@ -46,6 +46,5 @@ def test_nothing_is_said_where_masks_were_used_or_there_were_none(capsys, words)
     assert "were not used" not in said(capsys, *words)
 
 
-@pytest.mark.xfail(strict=True, reason="masked rounds on all regions look like whole gradients")
 def test_masked_rounds_are_not_advised_to_who_asked_for_them(capsys):
     assert "were not used" not in said(capsys, "--policy", "random:keep=1", "--method", "danl:masks=always")

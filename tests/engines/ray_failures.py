@@ -129,9 +129,9 @@ def test_a_reply_for_another_exchange_is_dropped(problem):
 
 def test_a_policy_that_is_wrong_is_the_callers_mistake(problem):
     engine, lock = Kept(), threading.Lock()
+    wrong = {"policy": lambda w, worker, number, rng: [True], "method": "danl:masks=always"}
     try:
         with pytest.raises(InputError, match="must"):
-            wrong = {"policy": lambda w, worker, number, rng: [True], "method": "danl:masks=always"}
             danl.solve(problem, max_rounds=3, engine=engine, **wrong)
         with pytest.raises(InputError, match="cannot be sent to the workers"):
             danl.solve(problem, policy=lambda *_: lock, max_rounds=3, engine=engine)

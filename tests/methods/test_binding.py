@@ -224,7 +224,6 @@ def test_at_a_new_model_nobody_is_counted_on(dropout):
     assert not any(new)
 
 
-@pytest.mark.xfail(strict=True, reason="one that is down and expected back has missed nothing, and is counted on")
 def test_one_that_is_started_anew_is_not_counted_on_to_have_its_margins():
     rows, engine = recorded(0.3, kind="restarting")
     assert any(failed for _, failed in engine.seen)

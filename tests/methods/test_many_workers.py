@@ -138,7 +138,6 @@ def test_what_everyone_refused_stays_uncertain_until_an_exact_step_is_settled(ex
     np.testing.assert_array_equal(settled.state.w, run.state.trial.w)
 
 
-@pytest.mark.xfail(strict=True, reason="curvature that is free, or due, is asked of those who answer all the same")
 def test_everyone_is_asked_about_the_exact_step_that_comes_after_what_everyone_refused(exchanges):
     run = accepted_by_some(many_problem(), exchanges).answered(more=10.0).answered()
     assert run.state.ladder.certain

@@ -206,4 +206,5 @@ def _masks_unused(result: Result, policy: str) -> bool:
     """Whether the default method was given masks and asked for whole gradients alone."""
     rounds = [row for row in result.history if row.kind == "gradient"]
     whole = all(min(row.coverage) == row.active for row in rounds)
-    return result.method == "danl" and policy != "full" and bool(rounds) and whole
+    auto = result.settings["method_options"].get("masks") == "auto"
+    return result.method == "danl" and auto and policy != "full" and bool(rounds) and whole

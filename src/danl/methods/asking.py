@@ -100,11 +100,10 @@ class Asking:
         if trial.question == "hessian":
             first[list(answers.portions)] = [len(own) for own in answers.portions.values()]
             unsent = np.where(self._senders & ~answers.sent & awaited, self._numbers - first, 0)
-        kept = ~np.isnan(answers.losses) & (self.state.membership.missed == 0)
         portions = Portions(self.options, self.setup, ladder.dtype, ladder.hessian_rows)
-        masks, more = portions.next(missing, unsent, kept)
+        masks, more = portions.next(missing, unsent, answers.kept)
         asked = np.flatnonzero(awaited)
-        masks, pieces, kept = masks[asked], np.stack([first, first + more], axis=1)[asked], kept[asked]
+        masks, pieces, kept = masks[asked], np.stack([first, first + more], axis=1)[asked], answers.kept[asked]
         if not more.any():
             idle = LossTask(number, trial.w)
             return Exchange("gradient", GradientTask(number, trial.w), asked, masks, idle=idle, kept=kept)

@@ -9,15 +9,16 @@ Questions have prices (`danl.methods.prices`); from below
 After every step that was accepted, the first of these that holds decides:
 
     1  workers have left or are back: curvature, of those that are there
-    2  what is left to gain seems below the tolerance: whole gradients of everyone, who decide
+    2  what is left to gain seems below the tolerance, or many workers have gone on for `gamma_max` rounds without the
+       word of everyone, or everyone refused what some had accepted: whole gradients of everyone, who decide
     3  PATIENCE times the price of the next rung was spent on this one: one rung up
     4  curvature costs hardly more than the gradients alone (a fast machine's Hessian is there before a slow one's
        gradient): it is asked for every time, unless masks are "always" wanted
     5  curvature is due: the gains fell by less than `contraction` a step over the last `window` steps; what is left at
        that rate costs more than PAYS of its price; and the gradients of those who would send it changed in another way
        than their last curvature said: it is old, and not only that of others
-    6  a step from the memory was refused, masked rounds were slow, nobody has sent a region for long, or many workers
-       have gone on for `gamma_max` rounds without the word of everyone: whole gradients of everyone
+    6  a step from the memory was refused, masked rounds were slow, or nobody has sent a region for long: whole
+       gradients of everyone
     7  masks do not bind, masked rounds cost at most MASKS_PAY of whole gradients and gain at least half as much: a
        masked round
     8  else whole gradients; where masks bind they are gathered in portions, at a model that is held: few steps from
@@ -310,6 +311,8 @@ class Ladder:
             if exact and self.n_without_halving == STALLED and options.hessian_form.kind == "full":
                 return self.on_rung(len(self.rungs) - 1, options, "rounding: a look with all curvature"), "hessian"
             return ask("full", "little left to gain: everyone's word")
+        if self.certain or (self.many and self.stretch.rounds >= options.gamma_max):
+            return ask("full", "everyone's word, for certain")
         if not every and self.sampling.batch_size is None:  # with mini-batches gains tell little: refused steps ask
             if not self.at_top and self.spent > PATIENCE * self.rungs[self.rung + 1].price:
                 return self.on_rung(self.rung + 1, options, "these senders have not paid"), "hessian"
@@ -327,8 +330,6 @@ class Ladder:
                 return self.on_rung(self.rung - down, options, slow), curvature
         if self.binds:
             return ask("full", "gradients pay, gathered in portions")
-        if self.certain or (self.many and self.stretch.rounds >= options.gamma_max):
-            return ask("full", "everyone's word, for certain")
         if self.detour > 0:
             return ask(self.of_these("full"), "before the memory is trusted again")
         if nobody_sent(state, known, options.gamma_max):

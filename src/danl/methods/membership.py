@@ -18,6 +18,8 @@ from danl.protocol.messages import PERMANENT, Array, Mask
 from danl.protocol.replies import Replies
 from danl.storage.serialize import storable
 
+GONE = 2**31
+"""More absences in a row than any patience: those of a worker that will not be back."""
 MANY = 100
 """With more workers than this, absences in a row may be chance."""
 CHANCE = 1e-3
@@ -61,7 +63,7 @@ class Membership:
             missed[list(replies.absent)] += 1
             for worker, failure in replies.failures.items():
                 if failure.kind in PERMANENT:
-                    missed[worker] = max(missed[worker], patience)
+                    missed[worker] = GONE
         missed[here] = 0
         alive = missed < patience
         quorate = bool(alive.sum() > quorum * len(alive))

@@ -88,13 +88,13 @@ class Portions:
             masks[:, region] = fits
             left, memory = left - fits * coordinate * sizes[region], memory - fits * 8.0 * sizes[region]
         with np.errstate(divide="ignore", invalid="ignore"):
-            most = np.minimum(np.maximum(left - name, 0.0) / number, np.maximum(memory, 0.0) / 8)
-        several = np.minimum(np.nan_to_num(most, nan=np.inf), unsent)
+            most = np.minimum(_ratio(np.maximum(left - name, 0.0), number), np.maximum(memory, 0.0) / 8)
+        several = np.minimum(most, unsent)
         return masks, np.where((masks == missing).all(axis=1), np.floor(several), 0).astype(np.int64)
 
     def rounds(self, *, curvature: bool) -> Array:
         """Exchanges until every worker has sent its whole gradient, and its curvature, (N,); inf where it cannot."""
-        n, regions = self.setup.n_workers, self.setup.regions
+        n, regions, d = self.setup.n_workers, self.setup.regions, self.setup.n_coefficients
         (first, memory, name), (_, coordinate, number) = self._left(False), self._linear
         later = self._left(True)[0]  # with the margins
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -103,15 +103,24 @@ class Portions:
                 """Regions that a worker manages in one exchange."""
                 coordinates = np.nan_to_num(np.floor(np.minimum(left / coordinate, memory / 8)), nan=np.inf)
                 several = np.maximum(np.floor(coordinates / float(regions.sizes.max())), 0.0)
-                return np.where(coordinates >= regions.n_coefficients, float(regions.n_regions), several)
+                return np.where(coordinates >= d, float(regions.n_regions), several)
 
             at_first, then = together(first), together(later)
             more = np.maximum(np.ceil((regions.n_regions - at_first) / np.maximum(then, 1.0)), 0.0)
             needed = np.where(at_first > 0, 1.0 + more, np.full(n, np.inf))
             if curvature:
-                most = np.nan_to_num(np.floor(np.minimum((later - name) / number, memory / 8)), nan=np.inf)
-                seconds = first + (needed - 1) * later - regions.n_coefficients * coordinate  # in the same exchanges
-                beside = np.maximum(np.nan_to_num(seconds / number, nan=np.inf), 0.0)
-                unsent = np.maximum(self.numbers - beside, 0.0)
-                needed = needed + np.where(most >= 1, np.ceil(unsent / np.maximum(most, 1.0)), np.inf)
+                # The curvature begins in the exchange with the last of the regions, beside them.
+                left = np.where(needed > 1, regions.n_regions - at_first - (needed - 2) * then, regions.n_regions)
+                beside = left * d / regions.n_regions
+                time = np.where(needed > 1, later, first) - beside * coordinate - name
+                begun = np.minimum(_ratio(np.maximum(time, 0.0), number), np.maximum(memory / 8 - beside, 0.0))
+                most = np.floor(np.minimum(_ratio(np.maximum(later - name, 0.0), number), memory / 8))
+                unsent = np.maximum(self.numbers - np.floor(begun), 0.0)
+                more = np.where(most >= 1, np.ceil(unsent / np.maximum(most, 1.0)), np.where(unsent > 0, np.inf, 0.0))
+                needed = needed + more
         return np.asarray(needed)
+
+
+def _ratio(seconds: Array, each: Array) -> Array:
+    """How many fit into so many seconds; where both are 0, none."""
+    return np.nan_to_num(seconds / each, nan=0.0, posinf=np.inf)

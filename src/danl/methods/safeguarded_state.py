@@ -33,6 +33,7 @@ class Answers:
     gradients: Array  # (N, d), 0 where there is no answer
     came: Mask  # (N, Q): the regions of each worker's gradient that have come
     sent: Mask  # (N,): who has sent all of its curvature
+    kept: Mask  # (N,): who has the margins of this model: one that missed an exchange may have been started anew
     hessian: Array | float = 0.0  # sum of weight_i times their packed Hessians, or parts of them
     portions: Mapping[int, Array] = field(default_factory=dict)  # of the curvature of those who have not yet sent all
 
@@ -40,7 +41,8 @@ class Answers:
     def none(cls, n_workers: int, regions: Regions) -> Answers:
         came = np.zeros((n_workers, regions.n_regions), dtype=bool)
         zeros = np.zeros((n_workers, regions.n_coefficients))
-        return cls(np.full(n_workers, np.nan), zeros, came, np.zeros(n_workers, dtype=bool))
+        nobody = np.zeros(n_workers, dtype=bool)
+        return cls(np.full(n_workers, np.nan), zeros, came, nobody, nobody)
 
     @property
     def answered(self) -> Mask:
@@ -50,7 +52,8 @@ class Answers:
     def with_replies(self, replies: Replies, regions: Regions, weights: Array, numbers: int) -> Answers:
         """With what an exchange brought; `numbers` is how many a worker's curvature has."""
         here, came = replies.workers, self.came | replies.trained(*self.came.shape)
-        losses, gradients = self.losses.copy(), self.gradients
+        losses, gradients, kept = self.losses.copy(), self.gradients, self.kept.copy()
+        kept[list(replies.failures)], kept[here] = False, True
         losses[here] = replies.losses_of_all(len(losses))[here]
         if replies.gradients is not None and replies.masks is None and len(here) == len(gradients):
             gradients = replies.gradients
@@ -59,9 +62,9 @@ class Answers:
             if replies.masks is None:
                 gradients[replies.senders] = replies.gradients
             else:
-                kept = replies.masks[np.searchsorted(here, replies.senders)][:, regions.of_coefficient]
-                gradients[replies.senders] = np.where(kept, replies.gradients, gradients[replies.senders])
-        made = replace(self, losses=losses, gradients=gradients, came=came)
+                fresh = replies.masks[np.searchsorted(here, replies.senders)][:, regions.of_coefficient]
+                gradients[replies.senders] = np.where(fresh, replies.gradients, gradients[replies.senders])
+        made = replace(self, losses=losses, gradients=gradients, came=came, kept=kept)
         if replies.curvature_sum is not None:
             sent = self.sent.copy()
             sent[replies.curvature_senders] = True

@@ -101,16 +101,17 @@ class SomeHessians:
         return Mismatch(rest, own / self.share)
 
     def mismatch_of_losses(self, curvature: Curvature, w: Array, changes: Array, weights: Array) -> Mismatch | None:
-        """At least so much, from the changes of the losses alone, (N,), where gradients at w have not come.
+        """What the changes of the losses alone, (N,), show of it, where gradients at w have not come.
 
         A loss that changes by more than its slope and half of what the curvature says curves more along the step.
         """
         seen = self._expected(curvature, w, weights)
         if seen is None:
             return None
-        step, rest_rise, rise = seen.step, float(seen.others @ changes), float(weights @ changes)
-        off_rest = rest_rise - float(step @ (seen.rest_gradient + seen.rest_change / 2))
-        off_own = rise - rest_rise - float(step @ (seen.gradient - seen.rest_gradient + seen.own_change / 2))
+        step, of_rest = seen.step, seen.others > 0
+        off_rest = float(weights[of_rest] @ changes[of_rest] - step @ (seen.rest_gradient + seen.rest_change / 2))
+        of_own = seen.gradient - seen.rest_gradient + seen.own_change / 2
+        off_own = float(weights[self.senders] @ changes[self.senders] - step @ of_own)
         rest, own = (math.inf if math.isnan(each) else 2 * abs(each) / seen.size**2 for each in (off_rest, off_own))
         return Mismatch(rest, own / self.share)
 
