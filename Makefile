@@ -28,6 +28,7 @@ lint: $(STAMP)  ## lint, types
 bench: $(STAMP)  ## docs/benchmarks.md with its figures; DANL_DATA_DIR names the folder with the LIBSVM files
 	$(BIN)/python -m benchmarks all --docs
 	-$(BIN)/python -m benchmarks fleets --docs
+	-$(BIN)/python -m benchmarks senders --docs
 
 reproduction: $(STAMP)  ## the paper's figures and claims, into reproduction/ and docs/reproduction*
 	$(BIN)/python -m benchmarks reproduction --docs

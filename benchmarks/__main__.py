@@ -20,6 +20,7 @@ OTHERS = {
     "structured": "structured",
     "method": "method_tables",
     "fleets": "fleets",
+    "senders": "senders",
     "certify": "certificates",
     "walk": "walk",
     "tree": "tree",
@@ -36,7 +37,8 @@ def main(words: list[str]) -> int:
         epilog="all: docs/benchmarks.md, which is speed, rounds, growth, memory, network and start. readme: the table "
         "of README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
         "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured, method: other tables of "
-        "docs/method.md. fleets: the tables of docs/heterogeneous.md. certify: that of docs/theory.md, 48 runs; "
+        "docs/method.md. fleets: the tables of docs/heterogeneous.md, senders: those of who sends "
+        "curvature in docs/method.md; status 1 if a bar is missed. certify: that of docs/theory.md, 48 runs; "
         "status 1 if one violates a theorem. tree: the figure of docs/architecture.md. "
         "walk: what one round calls, file by file. recorded: runs of two versions compared. versions: their seconds. "
         "--docs writes into the "

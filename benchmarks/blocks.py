@@ -73,6 +73,7 @@ BLOCKS = {
             *("fleets", "docs/heterogeneous.md", "python -m benchmarks fleets --docs"),
             *("fleets", "headers"),
         ),
+        Block("senders", "docs/method.md", "python -m benchmarks senders --docs", "senders", "headers"),
         Block("certify", "docs/theory.md", "python -m benchmarks certify --docs", "certificates", "headers"),
     )
 }

@@ -72,6 +72,8 @@ GROWTH = 1.1
 """By how much a remembered length grows with every step that is accepted."""
 SLOW_MEMORY, SLOW_WINDOW = 0.5, 3
 """Steps from the memory fall short where the decrements shrink by less than this a step, over so many of them."""
+LONG_WINDOW = 8
+"""At rounding level, many workers go on without the word of everyone while the decrement halves over so many steps."""
 HELPED = 0.9
 """New parts of Hessians helped when the decrements shrink to this share, at most, of what they shrank to before."""
 MOST_DETOURS = 6
@@ -265,7 +267,7 @@ class Ladder:
             self,
             decrement=step.decrement,
             since_hessian=self.since_hessian + 1,
-            gains=(*self.gains, step.gain)[-max(options.window, SLOW_WINDOW) - 1 :],
+            gains=(*self.gains, step.gain)[-max(options.window, LONG_WINDOW) - 1 :],
             first_gain=self.first_gain if self.since_hessian else step.gain,
             stretch=Stretch(objective) if exact else self.stretch.after(objective),
         )
@@ -348,8 +350,8 @@ class Ladder:
 
     def _may_fall(self) -> bool:
         """Whether the decrement has halved over the newest steps, or these are too few since all was known to tell."""
-        few = len(self.gains) <= SLOW_WINDOW or self.stretch.rounds < SLOW_WINDOW
-        return few or self.gains[-1] <= self.gains[-1 - SLOW_WINDOW] / 4
+        few = len(self.gains) <= LONG_WINDOW or self.stretch.rounds < LONG_WINDOW
+        return few or self.gains[-1] <= self.gains[-1 - LONG_WINDOW] / 4
 
     def _due(self, step: Step, known: Known, options: DANL, tol: float, *, exact: bool) -> bool:
         """Rule 5."""
