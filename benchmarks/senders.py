@@ -96,9 +96,7 @@ def many_workers() -> tuple[list[list[str]], list[str]]:
                 seed=seed,
             )
             last, sent = run.history[-1], int(run.history.column("senders").sum())
-            lines.append(
-                [penalty, str(seed), run.status, str(len(run.history)), f"{last.grad_norm:.1e}", f"{sent:,}"]
-            )
+            lines.append([penalty, str(seed), run.status, str(len(run.history)), f"{last.grad_norm:.1e}", f"{sent:,}"])
             if run.status != "converged":
                 missed.append(f"{MANY:,} workers, {penalty}, seed {seed}: {run.status}")
     return lines, missed

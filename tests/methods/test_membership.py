@@ -154,6 +154,6 @@ def test_up_to_a_hundred_workers_patience_is_exact(n_workers, patience):
 
 
 def test_more_than_a_hundred_that_miss_nothing_wait_as_long_as_patience_says():
-    for patience in (3, 10):
+    for patience in (5, 10):
         states = list(play(101, 0.0, patience, gone=5, patience=patience))
         assert [bool(state.alive[5]) for state in states] == [True] * (patience - 1) + [False]

@@ -83,7 +83,7 @@ def new_curvature(
     else:
         numbers = numbers / float(weights[sent].sum())
     made = build(form, numbers, setup.regions, mu, sketch, dtype, least)
-    if not options.n_pairs:
+    if not options.pairs:
         return made, hessians
     old = None if before is None else before.curvature
     if isinstance(old, QuasiNewton) and form.kind != "full":

@@ -68,7 +68,8 @@ class DANL:
         Exchange Hessians when the gains of the steps shrank by less than contraction a step over the last `window`
         steps, if that pays (`danl.methods.ladder`).
     gamma_max : int
-        Exchange Hessians, and with them all gradients, when no worker has sent a region for more rounds than this.
+        Whole gradients of everyone are asked for when no worker has sent a region for more rounds than this, or when
+        more than 100 workers have gone on for so many rounds without the word of everyone.
     masks : "auto" or "always"
         Whether masked rounds are asked where they pay, or wherever nothing else is due.
     hessian_dtype : "auto", "float64" or "float32"
@@ -135,11 +136,6 @@ class DANL:
         """What is exchanged of a Hessian."""
         found = HessianForm.parse(self.curvature) if isinstance(self.curvature, str) else None
         return HessianForm("full") if found is None else found
-
-    @property
-    def n_pairs(self) -> int:
-        """How many pairs of whole gradients correct the curvature."""
-        return self.pairs
 
     def curvature_numbers(self, regions: Regions) -> int:
         """Numbers of the curvature that the server holds."""

@@ -30,9 +30,9 @@ later one is short. Else, where the curvature is not that of the base and not de
 step. A rung down comes when curvature has kept its promise for twice its wait, after the second climb for four times
 that wait, and so on.
 
-Of more than FEW workers somebody is always missing. There, curvature and gradients of those who answer will do in place
-of everyone's, in rule 6 and after a refusal, until too many steps were refused or everyone's losses refused one; and
-in rule 2 only the tolerance asks for everyone's word, as long as steps still get shorter.
+Of more than MANY workers somebody is always missing. There, curvature and gradients of those who answer will do, in
+place of everyone's, in rule 6 and after a refusal, until too many steps were refused or everyone's losses refused one;
+and in rule 2 only the tolerance asks for everyone's word, as long as steps still get shorter.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ import numpy as np
 
 from danl.methods.acceptance import ROUNDING, Step, objective_at_anchor
 from danl.methods.base import Setup
+from danl.methods.membership import MANY
 from danl.methods.prices import Prices
 from danl.methods.questions import Question, Sampling, Stretch
-from danl.methods.senders import FEW, Rung, rungs_of
+from danl.methods.senders import Rung, rungs_of
 from danl.protocol.messages import Dtype, Mask
 from danl.server.some_hessians import Mismatch
 from danl.storage.serialize import storable
@@ -107,7 +108,7 @@ class Ladder:
     gains: tuple[float, ...] = ()  # of the newest steps since then
     first_gain: float = np.inf  # of the step at that exchange
     mismatch: Mismatch | None = None  # of the newest step
-    wait: int = 1  # steps from one exchange of parts to the next, if progress is slow
+    wait: int = 1  # steps from one exchange of curvature to the next, if progress is slow
     rate: float = np.inf  # how the gains shrank a step before the newest of these
     decrement: float = np.nan  # relative, the newest, from whatever gradient there was
     length: float = 1.0  # of steps that are not exact: halved when one is rejected, grown when one is accepted
@@ -126,7 +127,7 @@ class Ladder:
         prices = Prices.of(options, setup)
         sampling, rungs = Sampling(options.batch_size, options.hessian_batch), rungs_of(options, setup, prices)
         masked, binds = prices.together(prices.masked), setup.limits is not None
-        many = setup.n_workers > FEW and not binds
+        many = setup.n_workers > MANY and not binds
         ladder = cls(sampling, rungs, prices.gradient, masked, binds, many)
         return replace(ladder, wait=ladder.shortest_wait(options))
 
@@ -173,8 +174,8 @@ class Ladder:
     def on_rung(self, rung: int, options: DANL, why: str) -> Ladder:
         if rung == self.rung:
             return replace(self, why=why)
-        climbed = self.climbed + (rung > self.rung)
-        ladder = replace(self, rung=rung, climbed=climbed, spent=0.0, moved=False, mismatch=None, why=why)
+        up = rung > self.rung
+        ladder = replace(self, rung=rung, climbed=self.climbed + up, spent=0.0, moved=not up, mismatch=None, why=why)
         return replace(ladder, wait=ladder.shortest_wait(options))
 
     # What happened.
@@ -220,8 +221,10 @@ class Ladder:
 
         It is the less dear, the more steps were refused.
         """
-        if options.hessian_form.kind != "full" or self.sampling.batch_size is not None:
+        if self.sampling.batch_size is not None:
             return False
+        if options.hessian_form.kind != "full":
+            return self.free and self.since_hessian > self.wait
         if self.mismatch is not None and known.hessians is not None and not self.free and not self.mismatch.of_age:
             return False
         return self.rungs[self.rung].price <= (self.n_refused + 1) * BACKTRACKING * self.gradient_price
@@ -276,7 +279,7 @@ class Ladder:
         if exact and self.since_hessian == 0 and options.hessian_form.kind == "full":
             ladder = replace(ladder, length=1.0)  # new curvature knows nothing of the steps that were too long
         length = ladder.length if exact or self.sampling.batch_size is None else self.sampling.length
-        step = replace(step, length=1.0 if exact and options.n_pairs > 0 else length)
+        step = replace(step, length=1.0 if exact and options.pairs > 0 else length)
         if exact:
             halved = step.decrement <= self.lowest / 2
             ladder = replace(

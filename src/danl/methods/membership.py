@@ -21,9 +21,9 @@ from danl.storage.serialize import storable
 GONE = 2**31
 """More absences in a row than any patience: those of a worker that will not be back."""
 MANY = 100
-"""With more workers than this, absences in a row may be chance."""
-CHANCE = 1e-3
-"""How rare a row of absences is among all workers, if none of them has gone, for its worker to count as gone."""
+"""With more workers than this somebody is always missing, and absences in a row may be chance."""
+CHANCE = 1e-5
+"""How rare a row of absences is in any exchange, among all workers, for its worker to count as gone."""
 MOST_ABSENT = 0.5
 """More than this share of absences is not taken for chance."""
 

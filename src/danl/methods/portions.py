@@ -92,6 +92,13 @@ class Portions:
         several = np.minimum(most, unsent)
         return masks, np.where((masks == missing).all(axis=1), np.floor(several), 0).astype(np.int64)
 
+    def least_deadline(self) -> float:
+        """Seconds in which everyone can send one number of curvature at least, once it has its margins."""
+        limits = self.setup.limits
+        assert limits is not None
+        beside, number = limits.deadline - self._left(True)[0] + self._left(True)[2], self._linear[2]
+        return float(np.max(beside + number))
+
     def rounds(self, *, curvature: bool) -> Array:
         """Exchanges until every worker has sent its whole gradient, and its curvature, (N,); inf where it cannot."""
         n, regions, d = self.setup.n_workers, self.setup.regions, self.setup.n_coefficients

@@ -140,7 +140,7 @@ class Safeguarded:
                 return _recorded(replace(state, base=Point(trial.w, losses, at_anchor=True), status="diverged"))
             curvature, hessians = made
         if hessians is not None:
-            hessians = hessians.with_gradients(trial.w, answers.gradients, state.weights, self.options.n_pairs)
+            hessians = hessians.with_gradients(trial.w, answers.gradients, state.weights, self.options.pairs)
         assert curvature is not None
         state = replace(state, base=Point(trial.w, losses, at_anchor=True, fresh=True))
         memory = Memory.fresh(answers.gradients, trial.w, setup.regions.n_regions, stamp=state.round)
@@ -193,7 +193,7 @@ class Safeguarded:
             state = self._compared(state, memory.fragments)
             known = state.known or known
         if accepted and ladder.many and not exact and not noisy:
-            known = with_common_pair(known, memory, state.weights, self.options.n_pairs)
+            known = with_common_pair(known, memory, state.weights, self.options.pairs)
         known, ladder = replace(known, memory=memory), state.ladder
         if accepted and replies.curvature_sum is not None:
             known, ladder = self._newer(replace(state, known=known), known, replies, setup, exact=exact)
@@ -227,7 +227,7 @@ class Safeguarded:
         curvature, hessians = made
         if exact and hessians is not None:
             options, fragments = self.options, known.memory.fragments
-            hessians = hessians.with_gradients(state.trial.w, fragments, state.weights, options.n_pairs)
+            hessians = hessians.with_gradients(state.trial.w, fragments, state.weights, options.pairs)
         return replace(known, curvature=curvature, hessians=hessians), state.ladder.with_curvature()
 
     # Rule 1.
@@ -266,6 +266,9 @@ class Safeguarded:
         if isinstance(curvature, QuasiNewton) and len(curvature.pairs):  # the pairs may be what rounding has spoilt
             known = replace(known, curvature=without_pairs(curvature))
             return _ask_base(replace(state, known=known), ladder, "full")
+        if not ladder.at_top and step.given_up() != "converged":  # what more senders would do
+            ladder = ladder.on_rung(len(ladder.rungs) - 1, self.options, "refused at any length: all curvature")
+            return _ask_base(state, ladder, "hessian")
         status, remark = final_status(step.given_up(), known.initial, base.w, step, final=True)
         return _recorded(replace(state, status=status, remark=remark), rejected=True)
 
@@ -289,7 +292,7 @@ class Safeguarded:
         hessians, exact = known.hessians, trial.step is not None and state.base.fresh
         seen = hessians.mismatch(known.curvature, trial.w, gradients, state.weights) if exact else None
         ladder = replace(state.ladder, mismatch=seen)
-        hessians = hessians.with_gradients(trial.w, gradients, state.weights, self.options.n_pairs)
+        hessians = hessians.with_gradients(trial.w, gradients, state.weights, self.options.pairs)
         return replace(state, ladder=ladder, known=replace(known, hessians=hessians))
 
     # Rules 2 to 4.
@@ -316,7 +319,7 @@ class Safeguarded:
             known, norm = with_margins(known, base.w), float(np.linalg.norm(gradient))
         curvature = known.curvature
         if exact and isinstance(curvature, QuasiNewton):
-            curvature = curvature.with_gradient(base.w, gradient, state.weights, self.options.n_pairs)
+            curvature = curvature.with_gradient(base.w, gradient, state.weights, self.options.pairs)
             known = replace(known, curvature=curvature)
         share = 1.0 if known.hessians is None else known.hessians.share
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)

@@ -5,7 +5,7 @@
                gradient, and beyond these as many as give the most of the objective's curvature for the price
     a number   so many, drawn by their rows and the seed, others every time; three times as many on the next rung
 
-By default: the able where the machines' profiles are known, everyone up to FEW workers, MANY_SEND of them or more
+By default: the able where the machines' profiles are known, everyone up to MANY workers, MANY_SEND of them or more
 where there are more.
 """
 
@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from danl.errors import InputError, bad_argument
 from danl.methods.base import Setup
+from danl.methods.membership import MANY
+from danl.methods.portions import Portions
 from danl.methods.prices import Prices
 from danl.protocol.messages import Dtype, Mask
 from danl.protocol.streams import SENDERS, stream
@@ -26,8 +29,6 @@ from danl.storage.serialize import storable
 if TYPE_CHECKING:
     from danl.methods.danl import DANL
 
-FEW = 100
-"""Up to so many equal workers, all of them send curvature by default."""
 MANY_SEND, ROWS_EACH = 32, 20
 """So many do where there are more; more of them where they have fewer rows than this for each coefficient."""
 NEARLY_BEST = 0.8
@@ -64,7 +65,7 @@ def rungs_of(options: DANL, setup: Setup, prices: Prices) -> tuple[Rung, ...]:
     asked, n_workers = options.curvature_from, setup.n_workers
     if asked == "auto":
         able_ones = prices.in_seconds and options.hessian_form.kind == "full"
-        asked = "able" if able_ones else "everyone" if n_workers <= FEW else enough(setup)
+        asked = "able" if able_ones else "everyone" if n_workers <= MANY else enough(setup)
     dtype: Dtype = "float64"
     if options.hessian_dtype == "float32" or (options.hessian_dtype == "auto" and prices.in_seconds):
         dtype = "float32"
@@ -96,7 +97,24 @@ def rungs_of(options: DANL, setup: Setup, prices: Prices) -> tuple[Rung, ...]:
         rungs.append(rung(all_of_them))
     if dtype == "float32" and options.hessian_dtype == "auto":
         rungs.append(rung(all_of_them, "float64"))
-    return tuple(rungs)
+    possible = tuple(each for each in rungs if math.isfinite(each.price))
+    if not possible:
+        raise _no_curvature(Portions(options, setup, dtype))
+    return possible
+
+
+def _no_curvature(portions: Portions) -> InputError:
+    """Masks bind, and what they leave beside a region is too little for one number of curvature."""
+    limits = portions.setup.limits
+    assert limits is not None
+    least = 1.0005 * portions.least_deadline()  # of four digits
+    if least > limits.deadline:
+        allowed = f"at least {least:.4g} seconds, to send a number of curvature"
+        return bad_argument("deadline", limits.deadline, allowed, "raise the deadline")
+    memory = [profile.memory for profile in limits.profiles]
+    return bad_argument(
+        "memory", min(memory), "8 bytes more at least, for a number of curvature", "give it more memory"
+    )
 
 
 def enough(setup: Setup) -> int:

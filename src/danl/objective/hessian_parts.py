@@ -71,7 +71,7 @@ def piece(objective: LocalObjective, w: Array, first: int, last: int) -> Array:
     Only the rows of the Hessian that have some of them are computed, and held.
     """
     layout, d = objective.layout, w.size
-    starts = np.cumsum(np.arange(d + 1, 1, -1)) - (d + 1)  # the place of each row's first number, its diagonal
+    starts = diagonal_places(d)  # where each row begins
     top, end = np.searchsorted(starts, [first, last - 1], side="right") - [1, 0]
     coordinates = np.arange(top, end)
     output, column = np.divmod(coordinates, layout.columns)
@@ -85,6 +85,11 @@ def piece(objective: LocalObjective, w: Array, first: int, last: int) -> Array:
     rows[np.arange(coordinates.size), coordinates] += np.broadcast_to(objective.penalties, d)[coordinates]
     packed = np.concatenate([row[i:] for i, row in zip(coordinates, rows, strict=True)])
     return packed[first - starts[top] : last - starts[top]].copy()
+
+
+def diagonal_places(d: int) -> IntArray:
+    """Where the diagonal of a d x d matrix is in its packed upper triangle, (d,)."""
+    return np.asarray(np.cumsum(np.arange(d + 1, 1, -1)) - (d + 1))
 
 
 def _rows_of_product(objective: LocalObjective, columns: IntArray, weights: Array) -> Array:

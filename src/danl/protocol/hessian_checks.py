@@ -17,8 +17,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg.lapack import dpptrf
 
+from danl.objective.hessian_parts import diagonal_places
 from danl.objective.regions import IntArray, Regions
-from danl.protocol.hessian_form import HessianForm, diagonal_places, packed_blocks, piece_of, sketch_matrix
+from danl.protocol.hessian_form import HessianForm, packed_blocks, piece_of, sketch_matrix
 from danl.protocol.messages import Array, Array32, CurvatureTask, unpack
 
 CHOLESKY_LIMIT = 1000

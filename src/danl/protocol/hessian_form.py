@@ -25,6 +25,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from danl.objective.hessian_parts import diagonal_places
 from danl.objective.regions import IntArray, Regions
 from danl.protocol.messages import Array, CurvatureKind, CurvatureTask, Exchange, HessianTask, Mask, packed_size
 from danl.protocol.streams import SKETCH, stream
@@ -93,11 +94,6 @@ class HessianForm:
                 places[own] = start + diagonal_places(own.size)
                 start += packed_size(own.size)
         return places
-
-
-def diagonal_places(d: int) -> IntArray:
-    """Where the diagonal of a d x d matrix is in its packed upper triangle, (d,)."""
-    return np.asarray(np.cumsum(np.arange(d + 1, 1, -1)) - (d + 1))
 
 
 def piece_of(task: CurvatureTask, regions: Regions) -> tuple[int, int, bool]:

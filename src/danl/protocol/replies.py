@@ -269,8 +269,10 @@ class ReplyRules:
             replies = clipped(replies, self.guards.clip, self.regions)
         if replies.add_up is None and not replies.curvatures:
             return replies
-        if isinstance(exchange.task, HessianTask | CurvatureTask) and pieces_of(exchange, self.regions)[1].any():
-            return replies
+        if replies.add_up is None and isinstance(exchange.task, HessianTask | CurvatureTask):
+            incomplete = pieces_of(exchange, self.regions)[1]
+            if incomplete[np.searchsorted(exchange.workers, replies.curvature_senders)].any():
+                return replies
         return self._with_sum(replies, weights)
 
     def _check_arrays(self, exchange: Exchange, replies: Replies) -> None:
