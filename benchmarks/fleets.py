@@ -53,6 +53,8 @@ GAP = 1e-8
 MAX_ROUNDS = 3000
 BARS = {"waiting": (0.33, 1.2), "deadline": (0.3, 1.0), "price": (1.6, 4.0)}
 """Geometric mean and worst: over the best of before, over `danl` with that deadline before, over `danl` without one."""
+THIN_LINES = 1.1
+"""The most over `danl` without a deadline where uplinks are the bottleneck: fleet C, phishing and w8a, even shards."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,10 @@ def missed(runs: dict, before: dict) -> list[str]:
         if geometric(list(ratios.values())) > mean:
             found.append(f"{name}: geometric mean {geometric(list(ratios.values())):.3f}, above {mean:g}")
         found += [f"{name}: {key} {value:.2f}, above {worst:g}" for key, value in ratios.items() if value > worst]
+    thin = {key: value for data in ("phishing", "w8a") for key, value in chosen(made.price, data, "even", "C").items()}
+    found += [
+        f"thin lines: {key} {value:.2f}, above {THIN_LINES:g}" for key, value in thin.items() if value > THIN_LINES
+    ]
     found += [f"past the deadline: {key} {value:.4f}" for key, value in made.past.items() if value > 1]
     return found
 
