@@ -193,11 +193,8 @@ def show_result(screen: Console, title: str, report: Mapping[str, Any], result: 
             style="yellow",
         )
     if _masks_unused(result, report["policy"]):
-        screen.print(
-            f"the masks of {report['policy']} were not used, as whole gradients pay more here (--explain); "
-            "--method danl:masks=always asks for masked rounds",
-            style="dim",
-        )
+        masks = f"masks of {report['policy']} not used: whole gradients pay more here"
+        screen.print(f"{masks} (danl:masks=always uses them)", style="dim", soft_wrap=True)
     for note in result.notes:
         screen.print(note, style="yellow")
 
