@@ -1,14 +1,22 @@
 """Masks that bind: no exchange takes a worker past its deadline or memory, and the run still ends at the optimum."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 import danl
 from danl.engines import Local
+from danl.methods import DANL
+from danl.methods.prices import Prices
+from danl.methods.senders import rungs_of
 from danl.policies import ResourceAware
 from danl.protocol.costs import seconds_each
+from tests.methods.test_ladder import lacking
+from tests.methods.test_senders import setup_of
 from tests.problems import random_problem, random_shards
 
 SLOW = danl.Profile(rows_per_second=200, uplink=400, downlink=1e4)
@@ -228,3 +236,113 @@ def test_one_that_is_started_anew_is_not_counted_on_to_have_its_margins():
     rows, engine = recorded(0.3, kind="restarting")
     assert any(failed for _, failed in engine.seen)
     assert all(kept <= have for _, kept, have in rows)
+
+
+# Too little for curvature.
+
+ABLE = danl.Profile(1e5, 1e5, 1e5)
+DEAF = danl.Profile(1e6, 1e6, 1e3)  # the 16 bytes that name a range of numbers are long on this line
+WAYS = ["danl", "danl:curvature=diag", "danl:curvature=block", "danl:curvature=lowrank:2"]
+
+
+def smallest_legal(problem, profiles, regions):
+    """The deadline that leaves the slowest worker its largest region, and nothing more."""
+    d = problem.n_coefficients
+    return deadline_for(problem, -(-d // regions) / d, profiles) / 1.001
+
+
+def run(problem, profiles, deadline, regions=7, method="danl", **options):
+    engine = Strict(profiles, deadline)
+    policy = ResourceAware(profiles, deadline=deadline)
+    result = danl.solve(
+        problem, method=method, policy=policy, engine=engine, regions=regions, max_rounds=3000, **options
+    )
+    assert 0 < engine.longest <= deadline
+    return result
+
+
+def least_of(error):
+    """The deadline that a refusal names."""
+    return float(re.search(r"must be at least (\S+) seconds", str(error)).group(1))
+
+
+@pytest.mark.parametrize("method", WAYS)
+@pytest.mark.parametrize("times", [1.0005, 1.1, 1.2])
+def test_a_deadline_without_time_for_curvature_is_refused_and_the_one_that_is_named_will_do(times, method):
+    problem, profiles = random_problem(alpha=1e-3, sizes=(30, 20, 40, 25)), [DEAF] * 4
+    deadline = times * smallest_legal(problem, profiles, 7)
+    told = r"deadline=0\.0\d+: must be at least 0\.0\d+ seconds, to send a number of curvature; raise the deadline"
+    with pytest.raises(danl.InputError, match=told) as refused:
+        run(problem, profiles, deadline, method=method)
+    least = least_of(refused.value)
+    assert deadline < least
+    reference = danl.reference_optimum(problem)
+    result = run(problem, profiles, least, method=method, reference=reference)
+    assert result.status == "converged"
+    assert abs(result.history[-1].gap) < 1e-10
+    with pytest.raises(danl.InputError, match="to send a number of curvature"):
+        run(problem, profiles, 0.998 * least, method=method)  # these machines are alike: none can with less
+
+
+def test_a_machine_that_cannot_send_curvature_leaves_it_to_the_others():
+    """Its curvature is missing, and that of everyone would be asked for, if that were possible."""
+    problem, profiles = lacking(), [ABLE] * 3 + [DEAF] * 3
+    deadline = 1.001 * smallest_legal(problem, profiles, 5)
+    setup = setup_of(problem, policy=ResourceAware(profiles, deadline=deadline), regions=5)
+    prices = Prices.of(DANL(), setup)
+    assert np.isfinite(prices.gradient)
+    assert np.isinf(prices.hessian["float32"]).tolist() == [False] * 3 + [True] * 3
+    rungs = rungs_of(DANL(), setup, prices)
+    assert np.isfinite([rung.price for rung in rungs]).all()
+    assert {tuple(rung.senders.tolist()) for rung in rungs} == {(True,) * 3 + (False,) * 3}
+    result = run(problem, profiles, deadline, regions=5)
+    assert result.status == "converged"
+    np.testing.assert_allclose(result.w, danl.reference_optimum(problem).w, atol=1e-6)
+
+
+@pytest.mark.parametrize("curvature_from", ["everyone", 3])
+def test_where_those_who_cannot_send_curvature_are_asked_for_it_the_deadline_is_refused(curvature_from):
+    problem, profiles = random_problem(alpha=1e-3, sizes=(30, 20, 40, 25)), [ABLE] * 3 + [DEAF]
+    method, deadline = DANL(curvature_from=curvature_from), 1.001 * smallest_legal(problem, profiles, 7)
+    with pytest.raises(danl.InputError, match="to send a number of curvature") as refused:
+        run(problem, profiles, deadline, method=method)
+    assert run(problem, profiles, least_of(refused.value), method=method).status == "converged"
+
+
+@pytest.mark.parametrize("method", WAYS)
+def test_memory_for_one_coordinate_is_enough_for_curvature(method):
+    problem = random_problem(alpha=1e-2, sizes=(30, 20, 40, 25))
+    d, shard = problem.n_coefficients, [info.nbytes for info in problem.shard_info]
+    profiles = [danl.Profile(memory=own + 8 * d + 8) for own in shard]
+    result = run(problem, [replace(own, uplink=1e5) for own in profiles], 1.0, method=method)
+    assert result.status == "converged"
+    np.testing.assert_allclose(result.w, danl.reference_optimum(problem).w, atol=1e-6)
+    small = [replace(profiles[0], memory=profiles[0].memory - 1), *profiles[1:]]
+    with pytest.raises(danl.InputError, match=rf"profiles\[0\]\.memory=.* at least {profiles[0].memory:.0f} bytes"):
+        danl.solve(problem, method=method, policy=ResourceAware(small, deadline=1.0), regions=7)
+
+
+three_decades = st.floats(2, 5).map(lambda exponent: 10.0**exponent)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, phases=[Phase.generate])  # to make a run that hangs smaller takes minutes
+@given(
+    profiles=st.lists(st.builds(danl.Profile, three_decades, three_decades, three_decades), min_size=1, max_size=6),
+    loss=st.sampled_from(["logistic", "squared", "poisson"]),
+    method=st.sampled_from(WAYS),
+    d=st.integers(1, 7),
+    times=st.floats(1.0005, 1.5),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+def test_every_fleet_and_deadline_converges_or_is_refused_at_the_start(profiles, loss, method, d, times, seed, data):
+    sizes = np.random.default_rng(seed).integers(5, 40, len(profiles))
+    problem, regions = random_problem(loss, alpha=1e-2, sizes=sizes, d=d, seed=seed), data.draw(st.integers(1, d))
+    deadline = times * smallest_legal(problem, profiles, regions)
+    try:
+        result = run(problem, profiles, deadline, regions, method)
+    except danl.InputError as refused:
+        assert "to send a number of curvature" in str(refused)  # not that an exchange was past the deadline
+        result = run(problem, profiles, least_of(refused), regions, method)
+    assert result.status == "converged"
