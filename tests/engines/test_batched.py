@@ -196,6 +196,43 @@ def test_absences_are_the_same():
     assert runs[0].failures == runs[1].failures
 
 
+class Asked(Local):
+    """The local engine, with what it was asked."""
+
+    def open(self, *arguments, **options):
+        super().open(*arguments, **options)
+        self.asked = []
+
+    def exchange(self, exchange, *, deadline=None):
+        parts = (exchange.masks, exchange.pieces, exchange.kept)
+        told = [None if part is None else part.tolist() for part in parts]
+        self.asked.append((exchange.kind, exchange.workers.tolist(), *told))
+        return super().exchange(exchange, deadline=deadline)
+
+
+@pytest.mark.parametrize("binding", [False, True], ids=["free", "binding"])
+@pytest.mark.parametrize("method", ["danl:curvature_from=2", "danl:curvature_from=2,hessian_dtype=float32"])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_absences_with_pieces_are_asked_about_alike(loss, method, binding):
+    """Who has sent all of its numbers is asked for none of them again, whoever else was absent."""
+    made = problem(loss, alpha=0.05, l2=None)
+    # In a second all regions, and of a Hessian's 28 numbers all or, of every other worker, some.
+    fleet = [danl.Profile(uplink=8 * 7 + 9 + (300, 50)[worker % 2]) for worker in range(5)]
+    policy = danl.policies.ResourceAware(fleet, deadline=1.0) if binding else "full"
+    pieces = 0
+    for seed in range(20):
+        engines = [Asked(dropout=0.3, seed=seed, batched=batched) for batched in (True, False)]
+        runs = [
+            danl.solve(made, method=method, policy=policy, regions=3, max_rounds=10, engine=engine, seed=seed)
+            for engine in engines
+        ]
+        assert engines[0].asked == engines[1].asked
+        assert runs[0].failures == runs[1].failures
+        np.testing.assert_allclose(runs[0].w, runs[1].w, rtol=1e-9, atol=1e-10)
+        pieces += sum(told[3] is not None for told in engines[0].asked)
+    assert pieces
+
+
 def test_many_workers_of_dense_and_of_sparse_rows():
     """More than are gone through one by one."""
     for dense in (False, True):

@@ -343,6 +343,7 @@ def test_every_fleet_and_deadline_converges_or_is_refused_at_the_start(profiles,
     try:
         result = run(problem, profiles, deadline, regions, method)
     except danl.InputError as refused:
-        assert "to send a number of curvature" in str(refused)  # not that an exchange was past the deadline
+        if "to send a number of curvature" not in str(refused):
+            raise  # an exchange was past the deadline
         result = run(problem, profiles, least_of(refused), regions, method)
     assert result.status == "converged"
