@@ -164,6 +164,30 @@ def test_a_question_is_paid_for_once_however_many_exchanges_it_takes(ladders):
     assert runs[1][2] == runs[0][2] + 4 + 1
 
 
+@pytest.mark.parametrize("start", [1e-9, 1e-8, 1e-7])
+@pytest.mark.parametrize("workers", [2, 4])
+def test_where_no_length_shows_a_decrease_all_curvature_is_asked_for_before_a_run_gives_up(workers, start, ladders):
+    """One sends curvature, of rows that are all zero; what is left to gain, beside the last one's, is rounding.
+
+    The senders' curvature promises much more than that, which no step along it shows.
+    """
+    y, X = np.tile([1.0, -1.0], 10), np.zeros((20, 1))
+    problem = danl.Problem([*[Shard.of(X, y)] * (workers - 1), Shard.of(X + 1, y)], loss="squared", l2=1e-10)
+    method = DANL(curvature_from=1, pairs=0)
+    setups = {seed: setup_of(problem, method, seed=seed) for seed in range(20)}
+    lowest = Ladder.start(method, setups[0]).rungs[0]
+    seed = next(seed for seed, setup in setups.items() if not lowest.of_turn(0, setup)[-1])
+    result = danl.solve(problem, method=method, w0=np.array([start]), max_rounds=200, seed=seed)
+    assert result.status == "converged"
+    assert abs(result.w[0]) < 1e-9
+    asked = "refused at any length: all curvature"
+    (number,) = (number for number, row in enumerate(result.history) if row.why == asked)
+    assert result.history[number - 1].refused
+    assert result.history[number].kind == "hessian"
+    assert result.history[number].senders == workers
+    assert (ladders[number - 2].rung, ladders[number - 1].at_top) == (0, True)
+
+
 # Runs with profiles.
 
 
