@@ -12,11 +12,13 @@ import danl
 from danl.engines import Local
 from danl.methods import DANL, make_method
 from danl.methods.algorithm1 import Algorithm1
+from danl.methods.ladder import Ladder
 from danl.methods.safeguarded import Safeguarded
 from danl.objective.losses import LOSSES
 from danl.objective.problem import Problem
 from danl.protocol.messages import CurvatureTask
 from tests.methods.test_safeguarded import hard_problem
+from tests.methods.test_senders import setup_of
 from tests.problems import random_problem, random_shards
 from tests.run.test_checkpoint import goes_on_to_the_bit
 from tests.server.test_partial_curvature import multinomial
@@ -239,6 +241,43 @@ def test_mini_batches(curvature):
         result = danl.solve(problem, method=method, policy="coverage:psi=1", reference=reference, max_rounds=300)
         assert result.status == "converged"
         assert abs(result.history[-1].gap) < 1e-13
+
+
+# After refusals.
+
+
+@pytest.mark.parametrize("curvature", CURVATURES)
+def test_after_a_refusal_parts_that_cost_no_more_are_taken_once_they_are_old(curvature):
+    method = DANL(curvature=curvature)
+    ladder = Ladder.start(method, setup_of(random_problem(), method))
+    assert ladder.free  # beside a round trip
+    old = replace(ladder, since_hessian=ladder.wait + 1, moved=True)
+    assert old.after_refusal(None, method).why == "refused: curvature from elsewhere"
+    assert replace(old, since_hessian=ladder.wait).after_refusal(None, method) is None
+    assert replace(old, gradient_price=ladder.gradient_price / 2).after_refusal(None, method) is None  # these are dear
+    noisy = replace(old, sampling=replace(ladder.sampling, batch_size=4))
+    assert noisy.after_refusal(None, replace(method, batch_size=4)) is None
+
+
+def test_no_run_goes_on_with_old_parts_where_new_ones_cost_no_more(monkeypatch):
+    absorb, refused = Safeguarded.absorb, []
+
+    def listening(self, state, replies, setup):
+        after, info = absorb(self, state, replies, setup)
+        exact = state.trial.step is not None and state.base.fresh
+        if info.trial_rejected and exact and state.ladder.free and state.ladder.since_hessian > state.ladder.wait:
+            refused.append((after.trial.question, np.array_equal(after.trial.w, state.base.w)))
+        return after, info
+
+    monkeypatch.setattr(Safeguarded, "absorb", listening)
+    for seed in range(12):
+        problem = hard_problem(seed, 3, 5, 1e8, "logistic", False, "samples", 1e-12)
+        w0 = np.random.default_rng(seed).normal(size=5)
+        for curvature in CURVATURES:
+            method = DANL(curvature=curvature, curvature_from=1, pairs=3)
+            danl.solve(problem, method=method, regions=2, w0=w0, max_rounds=200, tol=1e-8)
+    assert refused
+    assert set(refused) == {("hessian", True)}
 
 
 # Who is there.
