@@ -1,14 +1,18 @@
 """Who sends curvature: the able by their machines, some by turns, more where that has not paid."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import danl
 from danl.methods import DANL
+from danl.methods.ladder import Ladder
 from danl.methods.prices import EXCHANGE_BYTES, Prices
 from danl.methods.senders import MANY_SEND, MORE, able, rungs_of
 from danl.protocol.messages import packed_size
 from danl.run.solver import _prepare
+from danl.server.some_hessians import Mismatch
 from tests.problems import random_problem
 
 FAST, SLOW = danl.Profile(20_000, 1e6, 1e6), danl.Profile(200, 2e4, 1e5)
@@ -115,6 +119,22 @@ def test_in_bytes_a_round_trip_is_not_free():
     assert made.curvature(one, "float64") - made.gradient == 8 * packed_size(d)
     assert made.curvature(one, "float32") - made.gradient == 4 * packed_size(d)
     assert not made.in_seconds
+
+
+def test_a_rung_up_is_a_start_and_a_rung_down_is_none():
+    """At a start more senders are asked at once, where the rest's curvature is missing; later steps get shorter."""
+    options = DANL(curvature_from=1)
+    ladder = Ladder.start(options, setup_of(random_problem(sizes=(5,) * 10), options))
+    missing = Mismatch(rest=2.0)
+    assert len(ladder.rungs) == 4
+    assert not ladder.moved
+    assert replace(ladder, mismatch=missing).after_refusal(None, options).rung == 1
+    up = replace(ladder, moved=True).on_rung(1, options, "up")
+    assert (up.moved, up.climbed) == (False, 1)
+    assert replace(up, mismatch=missing).after_refusal(None, options).rung == 2
+    down = replace(up, moved=True).on_rung(0, options, "down")
+    assert (down.moved, down.climbed) == (True, 1)
+    assert replace(down, mismatch=missing).after_refusal(None, options) is None
 
 
 # Turns.
