@@ -3,10 +3,11 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from benchmarks import THREADS, certificates, document, growth, memory, network, parts, rounds, speed, start
+from benchmarks import THREADS, certificates, document, growth, memory, network, parts, rounds, senders, speed, start
 from benchmarks.__main__ import OTHERS, PARTS, main
 from benchmarks.blocks import BLOCKS
 from benchmarks.measure import (
@@ -398,6 +399,48 @@ def test_a_violated_theorem_is_counted_and_is_the_status(capsys, monkeypatch):
     assert "1 runs, 1 of them violate a theorem that applies." in shown
     assert "| all | 1 | 1 | 0 | 1 | 0 | 0 |" in shown
     assert "violated: Run(loss='squared', alpha=100.0, method='danl'" in shown
+
+
+# --- senders ---
+
+
+def test_quick_senders_print_the_table_and_miss_no_bar(capsys):
+    assert senders.main(["--quick"]) == 0
+    shown = capsys.readouterr()
+    lines, (first, second) = shown.out.splitlines(), senders.headers()
+    assert lines[0] == f"| {' | '.join(first)} |"
+    assert [line.split(" | ")[:2] for line in lines[2:5]] == [[f"| {penalty}", "a1a"] for penalty in senders.PENALTIES]
+    assert "not in" not in shown.out
+    assert second[-1] not in shown.out  # the many workers are left out
+    assert lines[-1].startswith("Measured with danl ")
+    assert shown.err == ""
+
+
+def test_a_missed_bar_of_senders_is_printed_and_is_the_status(capsys, monkeypatch):
+    bars = {("alpha 1e-3", senders.TWO): {"a1a": 1e-3}, ("alpha 1e-4", "danl"): {"a1a": 1e3, "a9a": 0.0}}
+    monkeypatch.setattr(senders, "BARS", bars)
+    assert senders.main(["--quick"]) == 1
+    shown = capsys.readouterr()
+    (line,) = shown.err.splitlines()
+    assert line.startswith(f"missed: alpha 1e-3, a1a, {senders.TWO}: ")
+    assert line.endswith(" MB, above 0.001")
+    assert shown.out.startswith("| penalty | data |")
+
+
+def test_many_workers_that_do_not_converge_are_missed(capsys, monkeypatch):
+    X, y = sparse_problem(300, 8, 3)
+    monkeypatch.setattr(senders, "DATA", ())
+    monkeypatch.setattr(senders.danl, "load_dataset", lambda name: SimpleNamespace(X=X, y=y))
+    monkeypatch.setattr(senders, "MANY", 150)
+    assert senders.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"| {' | '.join(senders.headers()[1])} |" in lines
+    assert sum(" | converged | " in line for line in lines) == 9
+    monkeypatch.setattr(senders, "MANY_ROUNDS", 1)
+    assert senders.main([]) == 1
+    missed = capsys.readouterr().err.splitlines()
+    assert missed[0] == "missed: 150 workers, alpha 1e-3, seed 0: max_rounds"
+    assert len(missed) == 9
 
 
 # --- the document ---
