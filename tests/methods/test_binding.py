@@ -347,3 +347,15 @@ def test_every_fleet_and_deadline_converges_or_is_refused_at_the_start(profiles,
             raise  # an exchange was past the deadline
         result = run(problem, profiles, least_of(refused), regions, method)
     assert result.status == "converged"
+
+
+@pytest.mark.parametrize("method", ["danl", "danl:curvature=diag"])
+def test_the_smallest_deadline_itself_will_do(method):
+    """A region takes exactly a second; nothing is left beside it."""
+    problem, profiles = random_problem(alpha=1e-3), [danl.Profile(uplink=17.0)] * 4
+    policy, engine = ResourceAware(profiles, deadline=1.0), Strict(profiles, 1.0)
+    result = danl.solve(problem, method=method, policy=policy, regions=7, engine=engine, max_rounds=1000)
+    assert result.status == "converged"
+    assert engine.longest == 1.0
+    with pytest.raises(danl.InputError, match="must be at least 1 seconds"):
+        danl.solve(problem, method=method, policy=ResourceAware(profiles, deadline=0.999), regions=7)

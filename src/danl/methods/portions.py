@@ -31,8 +31,9 @@ from danl.protocol.messages import Array, Dtype, Mask
 if TYPE_CHECKING:
     from danl.methods.danl import DANL
 
+
 SLACK = 1e-9
-"""A portion uses this share of the deadline less than all of it: sums are rounded."""
+"""A portion uses this share of the deadline less than all of it, unless it is one region: sums are rounded."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ class Portions:
         left = limits.deadline * (1 - SLACK) - self._linear[0] + np.where(kept, margins, 0.0)
         return np.asarray(left), memory, 16 / fleet.downlink
 
+    @property
+    def _slack(self) -> float:
+        """Seconds by which one region alone may seem too long: `ResourceAware.check` has seen that it fits."""
+        assert self.setup.limits is not None
+        return 2 * SLACK * self.setup.limits.deadline
+
     def next(self, missing: Mask, unsent: IntArray, kept: Mask) -> tuple[Mask, IntArray]:
         """The regions, (N, Q), and how many numbers of curvature, (N,), every worker is asked for now.
 
@@ -84,7 +91,9 @@ class Portions:
         (left, memory, name), (_, coordinate, number) = self._left(kept), self._linear
         sizes, masks = self.setup.regions.sizes, np.zeros_like(missing)
         for region in range(missing.shape[1]):
-            fits = missing[:, region] & (coordinate * sizes[region] <= left) & (8 * sizes[region] <= memory)
+            exactly = np.where(masks.any(axis=1), 0.0, self._slack)
+            enough = (coordinate * sizes[region] <= left + exactly) & (8 * sizes[region] <= memory)
+            fits = missing[:, region] & enough
             masks[:, region] = fits
             left, memory = left - fits * coordinate * sizes[region], memory - fits * 8.0 * sizes[region]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -92,12 +101,13 @@ class Portions:
         several = np.minimum(most, unsent)
         return masks, np.where((masks == missing).all(axis=1), np.floor(several), 0).astype(np.int64)
 
-    def least_deadline(self) -> float:
-        """Seconds in which everyone can send one number of curvature at least, once it has its margins."""
+    def least_deadline(self, *, everyone: bool) -> float:
+        """Seconds in which everyone, or somebody, can send a number of curvature, once it has its margins."""
         limits = self.setup.limits
         assert limits is not None
         beside, number = limits.deadline - self._left(True)[0] + self._left(True)[2], self._linear[2]
-        return float(np.max(beside + number))
+        each = beside + number
+        return float(each.max() if everyone else each.min())
 
     def rounds(self, *, curvature: bool) -> Array:
         """Exchanges until every worker has sent its whole gradient, and its curvature, (N,); inf where it cannot."""
@@ -112,7 +122,8 @@ class Portions:
                 several = np.maximum(np.floor(coordinates / float(regions.sizes.max())), 0.0)
                 return np.where(coordinates >= d, float(regions.n_regions), several)
 
-            at_first, then = together(first), together(later)
+            one = float(regions.sizes.max()) * coordinate
+            at_first, then = np.maximum(together(first), one <= first + self._slack), together(later)
             more = np.maximum(np.ceil((regions.n_regions - at_first) / np.maximum(then, 1.0)), 0.0)
             needed = np.where(at_first > 0, 1.0 + more, np.full(n, np.inf))
             if curvature:

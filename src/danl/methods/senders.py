@@ -99,15 +99,16 @@ def rungs_of(options: DANL, setup: Setup, prices: Prices) -> tuple[Rung, ...]:
         rungs.append(rung(all_of_them, "float64"))
     possible = tuple(each for each in rungs if math.isfinite(each.price))
     if not possible:
-        raise _no_curvature(Portions(options, setup, dtype))
+        rows = prices.rows if asked == "able" else options.hessian_batch
+        raise _no_curvature(Portions(options, setup, dtype, rows), everyone=asked != "able")
     return possible
 
 
-def _no_curvature(portions: Portions) -> InputError:
+def _no_curvature(portions: Portions, *, everyone: bool) -> InputError:
     """Masks bind, and what they leave beside a region is too little for one number of curvature."""
     limits = portions.setup.limits
     assert limits is not None
-    least = 1.0005 * portions.least_deadline()  # of four digits
+    least = 1.000501 * portions.least_deadline(everyone=everyone)  # of four digits
     if least > limits.deadline:
         allowed = f"at least {least:.4g} seconds, to send a number of curvature"
         return bad_argument("deadline", limits.deadline, allowed, "raise the deadline")
