@@ -48,3 +48,25 @@ def test_nothing_is_said_where_masks_were_used_or_there_were_none(capsys, words)
 
 def test_masked_rounds_are_not_advised_to_who_asked_for_them(capsys):
     assert "not used" not in said(capsys, "--policy", "random:keep=1", "--method", "danl:masks=always")
+
+
+def explained(capsys, *words):
+    """The lines of --explain: what was asked, and why."""
+    ended = run(capsys, "fit", "a1a", "--quiet", "--explain", *words)
+    lines = ended.err.splitlines()
+    header = next(number for number, line in enumerate(lines) if line.startswith("times"))
+    return [line.split() for line in lines[header + 1 :]]
+
+
+def test_what_was_asked_for_the_same_reason_is_one_line_with_all_of_its_exchanges(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    lines = explained(capsys, "--workers", "150", "--engine", "local:dropout=0.3", "--alpha", "1e-3")
+    missing = [line for line in lines if line[2] == "curvature" and " ".join(line).endswith("what was missing")]
+    assert len(missing) == 1
+    assert missing[0][3].partition("-")[1] == "-"  # the fewest and the most that sent curvature
+    assert lines[0][:3] == ["1", "0", "curvature"]
+
+
+def test_a_method_that_gives_no_reasons_says_so(capsys):
+    ended = run(capsys, "fit", "a1a", "--quiet", "--explain", "--method", "newton")
+    assert "this method does not say why it asks what it asks" in " ".join(ended.err.split())

@@ -17,19 +17,20 @@ def explanation(history: History) -> Table | str:
     if not any(row.why for row in history):
         return NO_REASONS
     timed = not np.isnan([row.simulated_seconds for row in history]).all()
-    groups: dict[tuple[str, int, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in history:
         groups.setdefault(_question(row), []).append(row)
     columns = [right("times"), right("exch."), Column("asked", no_wrap=True), right("senders"), right("bytes")]
     table = plain_table(*columns, *([right("sim. s")] if timed else []), right("refused"), Column("why"))
-    for (asked, senders, why), rows in groups.items():
+    for (asked, why), rows in groups.items():
         first, last = rows[0].exchange, rows[-1].exchange
+        fewest, most = min(row.senders for row in rows), max(row.senders for row in rows)
         seconds = [f"{np.nansum([row.simulated_seconds for row in rows]):.3g}"] if timed else []
         table.add_row(
             str(len(rows)),
             str(first) if first == last else f"{first}-{last}",
             asked,
-            str(senders or ""),
+            f"{fewest}-{most}" if fewest < most else str(most or ""),
             human_bytes(sum(row.bytes_up + row.bytes_down for row in rows)),
             *seconds,
             str(sum(row.refused for row in rows) or ""),
@@ -38,8 +39,8 @@ def explanation(history: History) -> Table | str:
     return table
 
 
-def _question(row: Row) -> tuple[str, int, str]:
-    """What was asked, how many sent curvature, and why."""
+def _question(row: Row) -> tuple[str, str]:
+    """What was asked, and why."""
     whole = len(set(row.coverage)) == 1 and row.coverage[0] == row.active
     names = {"hessian": "curvature", "gradient": "gradients" if whole else "parts"}
-    return names.get(row.kind, row.kind), row.senders, row.why
+    return names.get(row.kind, row.kind), row.why
