@@ -61,11 +61,11 @@ class Asking:
             return np.asarray(membership.members & membership.alive & ~answers.answered)
         return np.asarray(membership.alive & ~(answers.answered & (answers.sent | ~self._senders)))
 
-    @property
+    @cached_property
     def _answers(self) -> Answers:
         return self.state.trial.answers or Answers.none(self.setup.n_workers, self.setup.regions)
 
-    @property
+    @cached_property
     def _senders(self) -> Mask:
         return self.state.ladder.senders(self.setup, self.state.membership.alive)
 

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -210,11 +210,11 @@ class Ladder:
         """Whether the last curvature, of others, is of a model near the newest one."""
         return self.many and 2 * self.first_gain <= NEARBY**2 * known.scale
 
-    def of_these(self, question: Question) -> Question:
+    def of_these(self, question: Literal["hessian", "full"]) -> Question:
         """Of many workers those who answer will do, unless that was refused again and again."""
         if not self.many or self.certain or self.n_rejected + self.n_refused > MOST_REFUSED:
             return question
-        return {"hessian": "curvature", "full": "gradient"}.get(question, question)  # type: ignore[return-value]
+        return "curvature" if question == "hessian" else "gradient"
 
     def helps(self, known: Known, options: DANL) -> bool:
         """Whether new curvature is asked for after a refusal: where it is not dear, and not the rest's that is missing.

@@ -116,8 +116,8 @@ class Safeguarded:
 
     def _some_answered(self, state: SafeguardedState, answers: Answers, setup: Setup) -> Absorbed:
         """Not all has come yet; where everyone's loss has, a trial that is too high is given up."""
-        known, members = state.known, state.membership.members
-        if known is None or setup.limits is None or np.isnan(answers.losses[members]).any():
+        known = state.known
+        if known is None or setup.limits is None or not _all_reported(state, answers.losses):
             return _recorded(state)
         if trial_accepted(state, known, answers.losses, setup):
             return _recorded(state)
@@ -139,8 +139,8 @@ class Safeguarded:
             if made is None:
                 return _recorded(replace(state, base=Point(trial.w, losses, at_anchor=True), status="diverged"))
             curvature, hessians = made
-        if hessians is not None:
-            hessians = hessians.with_gradients(trial.w, answers.gradients, state.weights, self.options.pairs)
+            if hessians is not None:  # their rest may be another one: it begins here
+                hessians = hessians.with_gradients(trial.w, answers.gradients, state.weights, self.options.pairs)
         assert curvature is not None
         state = replace(state, base=Point(trial.w, losses, at_anchor=True, fresh=True))
         memory = Memory.fresh(answers.gradients, trial.w, setup.regions.n_regions, stamp=state.round)
@@ -238,10 +238,9 @@ class Safeguarded:
         `gradients`: everyone's at the trial, (N, d), where all of them came.
         """
         ladder, base, step, weights = state.ladder, state.base, state.trial.step, state.weights
-        all_reported = not np.isnan(losses[state.membership.members]).any()
+        all_reported = _all_reported(state, losses)
         if step is None or not base.fresh:
-            if all_reported:  # the anchor: where only some did, the base may be the better one
-                state = replace(state, base=replace(base, w=state.w, losses=known.losses, at_anchor=True))
+            state = _back_to_anchor(state, known) if all_reported else state
             return _ask_base(state, *ladder.after_rejection(self.options, everyone=all_reported))
         if ladder.sampling.hessian_batch is not None:  # a sample of the rows proposed it: ask all of them
             all_rows = replace(ladder.sampling, hessian_batch=None)
@@ -276,8 +275,7 @@ class Safeguarded:
         """With mini-batches a rise may be noise: half a step, from a memory that has learnt what the trial showed."""
         sampling = state.ladder.sampling
         sampling = replace(sampling, n_rejected=sampling.n_rejected + 1, length=sampling.length / 2)
-        if not np.isnan(losses[state.membership.members]).any():
-            state = replace(state, base=replace(state.base, w=state.w, losses=known.losses, at_anchor=True))
+        state = _back_to_anchor(state, known) if _all_reported(state, losses) else state
         if sampling.n_rejected >= NOISY_REJECTIONS and not sampling.at_floor:
             ladder = replace(state.ladder, sampling=replace(sampling, n_rejected=0), why="refused: more than noise")
             return _ask_base(state, ladder, "hessian")
@@ -332,6 +330,16 @@ class Safeguarded:
         trial = _trial(question or "full", base, step) if status is None else state.trial
         state = replace(state, trial=trial, ladder=ladder, known=known, status=status, remark=remark)
         return _recorded(state, exact_norm=norm, rejected=rejected)
+
+
+def _all_reported(state: SafeguardedState, losses: Array) -> bool:
+    """Whether every member reported its loss."""
+    return not np.isnan(losses[state.membership.members]).any()
+
+
+def _back_to_anchor(state: SafeguardedState, known: Known) -> SafeguardedState:
+    """The anchor as the base; not where only some reported, as the base may be the better one."""
+    return replace(state, base=replace(state.base, w=state.w, losses=known.losses, at_anchor=True))
 
 
 def _trial(question: Question, base: Point, step: Step) -> Trial:
