@@ -12,11 +12,12 @@ weights and penalty are given.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.base import Setup
 from danl.protocol.messages import Array, Mask
 from danl.protocol.replies import Replies

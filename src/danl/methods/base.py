@@ -12,12 +12,13 @@ it can be in a checkpoint.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.objective.regions import IntArray, Regions
 from danl.policies.base import Limits, PlannedPolicy, Setting, WorkerPolicy
 from danl.policies.profiles import Profile
@@ -151,7 +152,7 @@ def too_few(state: S, replies: Replies, *, everyone: bool = False) -> tuple[S, I
     """
     expected = len(replies.failures) - len(replies.absent)
     again = expected > 0 and not (everyone and replies.absent)
-    return (state if again else replace(state, status="quorum_lost")), Info()  # type: ignore[type-var]
+    return (state if again else replace(state, status="quorum_lost")), Info()
 
 
 class Method(Protocol[S]):

@@ -8,11 +8,11 @@ those on a whole Hessian end with it, those on a part of it go on.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.base import Setup
 from danl.protocol.messages import Array, CurvatureTask, Dtype, HessianTask, Mask, unpack
 from danl.protocol.streams import SKETCH, stream

@@ -131,6 +131,11 @@ class DANL:
             return "danl"
         return "danl-paper" if self.submodel == "pruned" else "danl-masked"
 
+    @property
+    def reports_objective(self) -> bool:
+        """Whether the objective at its model is always what the workers reported, and need not be measured."""
+        return self.curvature != "once"
+
     @cached_property
     def hessian_form(self) -> HessianForm:
         """What is exchanged of a Hessian."""

@@ -38,11 +38,12 @@ and in rule 2 only the tolerance asks for everyone's word, as long as steps stil
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.acceptance import ROUNDING, Step, objective_at_anchor
 from danl.methods.base import Setup
 from danl.methods.membership import MANY
@@ -305,7 +306,7 @@ class Ladder:
         settled = step.decrement <= tol or (step.negligible and not (self.many and self._may_fall()))
 
         def ask(question: Question, why: str, **changes: object) -> tuple[Ladder, Question]:
-            return replace(self, why=why, **changes), question  # type: ignore[arg-type]
+            return replace(self, why=why, **changes), question
 
         if state.membership.regroup:
             return ask("hessian", "workers left or are back")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.base import Setup, Turn
 from danl.policies.base import Round
 from danl.policies.masks import validated_masks, with_a_region

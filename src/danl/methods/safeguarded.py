@@ -30,11 +30,12 @@ again of those missing, for the same model. Losses are compared over the same wo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.acceptance import Step, anchored, objective_at_anchor, trial_accepted, with_margins
 from danl.methods.asking import Asking
 from danl.methods.base import Info, Setup, Turn

@@ -12,12 +12,13 @@ where there are more.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from danl.errors import InputError, bad_argument
+from danl.frozen import replace
 from danl.methods.base import Setup
 from danl.methods.membership import MANY
 from danl.methods.portions import Portions

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.acceptance import TINY, Step
 from danl.methods.base import Setup, Status
 from danl.protocol.messages import Array

@@ -6,13 +6,14 @@ What they weigh is counted in `danl.protocol.replies`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from danl.errors import bad_argument
+from danl.frozen import replace
 from danl.objective.regions import IntArray
 from danl.storage.serialize import storable
 

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from danl.errors import InputError
+from danl.frozen import replace
 from danl.objective.problem import BaseProblem
 from danl.objective.regions import IntArray, Regions
 from danl.policies.masks import mask_bytes, with_a_region

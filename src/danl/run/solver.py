@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from danl.checks import check_number, check_whole, is_whole
 from danl.engines import Engine, make_engine
 from danl.errors import InputError, bad_argument, warn
+from danl.frozen import replace
 from danl.methods import DANL, AnyMethod, Setup, make_method
 from danl.methods.information import Information
 from danl.objective.centring import from_centred, to_centred

@@ -8,12 +8,12 @@ pieces of Hessians) is left to the workers one by one: `answer` then returns Non
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.objective.batch import Batch
 from danl.objective.problem import BaseProblem, Problem
 from danl.objective.regions import IntArray
