@@ -114,7 +114,11 @@ def scale_of(loss: float, largest: float) -> float:
 
 
 def margins_of(metric: Curvature, w: Array) -> float:
-    """w^T Pi w, about the square of the margins: what losses and gradients are rounded by."""
+    """w^T Pi w, about the square of the margins: what losses and gradients are rounded by.
+
+    Pairs are left out: they change little of it, and cost more than all the rest.
+    """
+    metric = getattr(metric, "initial", metric)
     square = float(w @ metric.times(w))
     return square if math.isfinite(square) else 0.0
 

@@ -81,7 +81,10 @@ class Asking:
             ladder.hessian_rows,
             self.state.trial.w,
         )
-        return hessian_task(options, number, w, dtype=ladder.dtype, sketch=sketch, hessian_batch=batch)
+        by_leverage = batch is not None and self.setup.limits is None
+        return hessian_task(
+            options, number, w, dtype=ladder.dtype, sketch=sketch, hessian_batch=batch, leverage=by_leverage
+        )
 
     def _with_curvature(self, number: int, asked: IntArray) -> Exchange:
         """Whole gradients of some workers, and the curvature of the senders among them."""

@@ -57,6 +57,10 @@ class Setup:
     """What the workers' machines can do, where that is known."""
     entries_per_row: Array = field(default_factory=lambda: np.zeros(0))
     """Stored entries of a row of every worker, (N,): what a Hessian costs it."""
+    rows_here: bool = True
+    """Whether the rows are in the memory of the process that solves the problem."""
+    n_outputs: int = 1
+    """Margins of a row: one, or one for every class."""
 
     @property
     def limits(self) -> Limits | None:

@@ -36,12 +36,13 @@ def hessian_task(
     sketch: int = 0,
     batch_size: int | None = None,
     hessian_batch: int | None = None,
+    leverage: bool = False,
 ) -> HessianTask | CurvatureTask:
     """Ask for the Hessian, or for the part of it that the options say."""
     form = options.hessian_form
     if form.kind == "full" and dtype == "float64":
-        return HessianTask(exchange, w, batch_size, hessian_batch)
-    return CurvatureTask(exchange, w, form.kind, form.rank, sketch, batch_size, hessian_batch, dtype)
+        return HessianTask(exchange, w, batch_size, hessian_batch, leverage)
+    return CurvatureTask(exchange, w, form.kind, form.rank, sketch, batch_size, hessian_batch, dtype, leverage=leverage)
 
 
 def sketch_number(options: DANL, setup: Setup, n_exchanged: int) -> int:

@@ -15,7 +15,7 @@ With "adaptive", or a Hessian exchange every k rounds, it is the safeguarded one
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from danl.checks import check_choice, check_share, is_whole
 from danl.errors import InputError, bad_argument
 from danl.methods.algorithm1 import Algorithm1
 from danl.methods.base import Info, Setup, Turn
+from danl.methods.curvature_choice import choose_curvature
 from danl.methods.safeguarded import Safeguarded
 from danl.methods.shared_options import check_options
 from danl.objective.regions import Regions
@@ -130,6 +131,14 @@ class DANL:
         if self.curvature != "once" or self.memory == "corrected":
             return "danl"
         return "danl-paper" if self.submodel == "pruned" else "danl-masked"
+
+    def suited(self, setup: Setup) -> tuple[DANL, str]:
+        """The method with the curvature that suits a problem, and why, where that is left to it."""
+        asked = self.hessian_batch is not None or self.batch_size is not None or not self.pairs
+        if self.curvature != "adaptive" or asked or setup.limits is not None:
+            return self, ""
+        choice = choose_curvature(setup)
+        return replace(self, curvature=choice.curvature, hessian_batch=choice.rows), choice.why
 
     @property
     def reports_objective(self) -> bool:

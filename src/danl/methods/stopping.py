@@ -83,7 +83,9 @@ class InitialCurvature:
         if not setup.free.any():
             return None
         free = np.flatnonzero(setup.free)
-        own = curvature.times(np.eye(setup.n_coefficients)[:, free])[free, np.arange(free.size)]
+        units = np.zeros((setup.n_coefficients, free.size))
+        units[free, np.arange(free.size)] = 1.0
+        own = curvature.times(units)[free, np.arange(free.size)]
         diagonal = np.zeros(setup.n_coefficients)
         diagonal[free] = own
         return cls(Diagonal(diagonal), scale)

@@ -26,6 +26,7 @@ from danl.objective.kernels import Sandwich, repeated_value
 from danl.objective.layout import Layout
 from danl.objective.local_objective import LocalObjective, assembled, margins
 from danl.objective.losses import Array, LogarithmicLoss, Loss, value_and_first, weighted_second_derivatives
+from danl.objective.row_samples import RowSample
 
 IntArray = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -359,7 +360,7 @@ class Batch:
             return 0.5 * float(penalised @ penalised) * self.penalties
         return np.asarray(0.5 * self.penalties * np.square(penalised).sum(axis=1))
 
-    def hessian_sum(self, w: Array, weights: Array, rows: Sequence[Array | None] | None = None) -> Array:
+    def hessian_sum(self, w: Array, weights: Array, samples: Sequence[RowSample | None] | None = None) -> Array:
         """sum_i weight_i Hess F_i(w), on all rows or, by worker, on a sample of them, which may be empty.
 
         Where the newest margins are those of w, they are not computed again. Rows of workers without weight are not
@@ -367,11 +368,9 @@ class Batch:
         """
         X, y, z, counted = self.X, self.y, self.margins(w), None
         sandwich: Callable[[Array], Array] = self.sandwich
-        if rows is not None and any(own is not None for own in rows):
-            sampled, counts = self._sampled(rows)
+        if samples is not None and any(own is not None for own in samples):
+            sampled, row_weights = self._sampled(samples, weights)
             X, y, z = X[sampled], y[sampled], z[sampled]
-            of_worker = np.repeat(weights * self.scale * np.diff(self.bounds) / np.maximum(counts, 1), counts)
-            row_weights = of_worker if self.own_weights is None else of_worker * self.own_weights[sampled]
             sandwich = Sandwich(X)
         else:
             row_weights = weights[self.owners] * self.row_weights
@@ -381,11 +380,18 @@ class Batch:
         second = weighted_second_derivatives(self.loss, y, z, row_weights, counted)
         return assembled(X, second, self.layout, sandwich, float(weights @ self.penalties))
 
-    def _sampled(self, rows: Sequence[Array | None]) -> tuple[IntArray, IntArray]:
-        """Rows of the samples in the whole, and how many there are of each worker."""
+    def _sampled(self, samples: Sequence[RowSample | None], weights: Array) -> tuple[IntArray, Array]:
+        """Rows of the samples in the whole, and what each of them counts in the sum of the workers."""
+        rows, counts = [], []
         ends = pairwise(self.bounds.tolist())
-        parts = [np.arange(a, b) if own is None else a + own for own, (a, b) in zip(rows, ends, strict=True)]
-        return np.concatenate(parts), np.array([len(part) for part in parts])
+        for own, (first, last), weight in zip(samples, ends, (weights * self.scale).tolist(), strict=True):
+            rows.append(np.arange(first, last) if own is None else first + own.rows)
+            if own is None or own.counts is None:
+                counts.append(np.full(len(rows[-1]), weight * (last - first) / max(len(rows[-1]), 1)))
+            else:
+                counts.append(weight * own.counts)
+        sampled, row_weights = np.concatenate(rows), np.concatenate(counts)
+        return sampled, row_weights if self.own_weights is None else row_weights * self.own_weights[sampled]
 
     def margins(self, w: Array) -> Array:
         """A w of every row; those of the newest w are kept."""

@@ -46,9 +46,10 @@ def _csc_matvec(rows: int, columns: int, indptr: Any, indices: Any, data: Any, s
 
 try:  # what scipy's products end in; a small one spends as long on the way there
     from scipy.sparse._sparsetools import csc_matvec as csc_matvec
+    from scipy.sparse._sparsetools import csr_matmat as csr_matmat
     from scipy.sparse._sparsetools import csr_matvec as csr_matvec
 except ImportError:  # not public: another scipy may have moved it
-    csc_matvec, csr_matvec = _csc_matvec, _csr_matvec
+    csc_matvec, csr_matvec, csr_matmat = _csc_matvec, _csr_matvec, None
 
 
 def times(X: Any, w: Array) -> Array:
@@ -174,8 +175,19 @@ def scipy_sandwich(X: Any, weights: Array, rows: Places | None = None) -> Array:
     """The product of a small sparse matrix."""
     if rows is not None:
         X, weights = X[rows], weights[rows]
-    scaled = sparse.csr_matrix((X.data * np.repeat(weights, np.diff(X.indptr)), X.indices, X.indptr), shape=X.shape)
-    return np.asarray((X.T @ scaled).toarray())
+    scaled = X.data * np.repeat(weights, np.diff(X.indptr))
+    if csr_matmat is None:
+        return np.asarray((X.T @ sparse.csr_matrix((scaled, X.indices, X.indptr), shape=X.shape)).toarray())
+    # A product is counted through before it is made; here it is known how large it can be.
+    d, columns = X.shape[1], X.tocsc()
+    most = min(d * d, int(np.square(np.diff(X.indptr), dtype=np.int64).sum()))
+    kind = X.indices.dtype
+    ends, places, entries = np.empty(d + 1, dtype=kind), np.empty(most, dtype=kind), np.empty(most)
+    ends_of_columns = columns.indptr.astype(kind, copy=False), columns.indices.astype(kind, copy=False)
+    csr_matmat(d, d, *ends_of_columns, columns.data, X.indptr, X.indices, scaled, ends, places, entries)
+    product, stop = np.zeros(d * d), int(ends[-1])
+    product[np.repeat(np.arange(0, d * d, d), np.diff(ends)) + places[:stop]] = entries[:stop]
+    return product.reshape(d, d)
 
 
 def dense_sandwich(X: Any, weights: Array, rows: Places | None = None) -> Array:

@@ -25,6 +25,8 @@ from danl.objective.losses import Array, Loss, outputs_of, weighted_second_deriv
 
 ROWS_AT_A_TIME = 65_536
 """Rows that are looked at together where a copy of them is made."""
+FEW_ROWS = 2_048
+"""The same where the copy is to stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,16 @@ class LocalObjective:
         """The penalty on every number of w: one for all of them, or none on the intercepts."""
         return np.where(self.layout.penalised, self.penalty, 0.0) if self.intercept else self.penalty
 
-    def sample(self, rows: Array | None) -> LocalObjective:
-        """The same on some of the rows; None for all of them. On average over samples it is F_i, weights or not."""
+    def sample(self, rows: Array | None, counts: Array | None = None) -> LocalObjective:
+        """The same on some of the rows; None for all of them. On average over samples it is F_i, weights or not.
+
+        Each of the rows stands for as many as `counts` says, or for n_rows / len(rows).
+        """
         if rows is None:
             return self
         made = LocalObjective(self.X[rows], self.y[rows], None, self.loss, self.penalty, self.intercept)
-        # Each of the rows stands for n_rows / len(rows) of them.
-        made.__dict__.update(layout=self.layout, row_weights=(self.n_rows / len(rows)) * self.row_weights[rows])
+        row_weights = (self.n_rows / len(rows) if counts is None else counts) * self.row_weights[rows]
+        made.__dict__.update(layout=self.layout, row_weights=row_weights)
         return made
 
     def value(self, w: Array) -> float:
@@ -175,10 +180,34 @@ class LocalObjective:
         """|a_ij| for every row, with the one of its intercept."""
         return np.asarray(np.sqrt(np.asarray(self.squares.sum(axis=1)).ravel() + self.intercept))
 
+    @cached_property
+    def relative_squares(self) -> Array:
+        """sum_c a_jc^2 / mean_square_c of every row: what it adds to the columns, beside what is there of each."""
+        own, mean_squares = np.zeros(self.n_rows), np.zeros(self.X.shape[1])
+        if sparse.issparse(self.X):
+            squares = self.squares
+            mean_squares += transpose_times(squares, self.row_weights)
+            own += times(squares, _inverse(mean_squares))
+        else:
+            parts = [slice(first, first + FEW_ROWS) for first in range(0, self.n_rows, FEW_ROWS)]
+            for part in parts:
+                mean_squares += self.row_weights[part] @ np.square(self.X[part])
+            inverse = _inverse(mean_squares)
+            for part in parts:
+                own[part] = np.square(self.X[part]) @ inverse
+        return own + float(self.intercept)
+
     @property
     def squares(self) -> Any:
         """The entries of X squared."""
-        return self.X.multiply(self.X) if sparse.issparse(self.X) else np.square(self.X)
+        if not sparse.issparse(self.X):
+            return np.square(self.X)
+        return type(self.X)((np.square(self.X.data), self.X.indices, self.X.indptr), shape=self.X.shape)
+
+
+def _inverse(squares: Array) -> Array:
+    """Of what is above 0; a column without entries has none to count."""
+    return np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
 
 
 def variances(X: Any, row_weights: Array, means: Array) -> Array:

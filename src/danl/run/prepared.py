@@ -39,6 +39,7 @@ class PreparedRun:
     may_centre: bool = False  # whether columns may be moved inside, for an intercept (`danl.objective.centring`)
     ask_moments: bool = False  # whether the workers are asked for the means of their columns first
     start_at_null: bool = False  # whether the intercept starts at that of the model without features
+    curvature_why: str = ""  # why the method's curvature was chosen, where that was left to it
 
     @property
     def monitored(self) -> bool:
@@ -97,6 +98,7 @@ def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = ()
     return {
         "method": run.method.name,
         "method_options": options,
+        "curvature_why": run.curvature_why,
         "policy": repr(setup.policy),
         "regions": [int(size) for size in setup.regions.sizes],
         "workers": problem.n_workers,

@@ -232,9 +232,13 @@ def _prepare(
         tol=float(tol),
         profiles=profiles,
         entries_per_row=outputs_of(problem.loss) * np.array([info.entries_per_row for info in problem.shard_info]),
+        rows_here=isinstance(problem, Problem),
+        n_outputs=outputs_of(problem.loss),
     )
-    rules = ReplyRules.of(problem, made_regions, guards)
-    return PreparedRun(problem, made_method, setup, reference, monitor, rules)
+    rules, why = ReplyRules.of(problem, made_regions, guards), ""
+    if isinstance(made_method, DANL):
+        made_method, why = made_method.suited(setup)
+    return PreparedRun(problem, made_method, setup, reference, monitor, rules, curvature_why=why)
 
 
 def setting_of(problem: Problem | RemoteProblem, regions: Regions, method: AnyMethod, max_rounds: int) -> Setting:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from danl.frozen import replace
 from danl.objective.batch import Batch
 from danl.objective.problem import BaseProblem, Problem
 from danl.objective.regions import IntArray
+from danl.objective.row_samples import RowSample
 from danl.policies.masks import with_a_region
 from danl.protocol.hessian_form import pieces_of
 from danl.protocol.messages import (
@@ -110,12 +111,20 @@ class BatchedWorkers:
 
     def _add_up(self, task: HessianTask | CurvatureTask, weights: Mapping[int, float]) -> HessianSum:
         """One product over the rows of all that count."""
-        of_worker, rows = np.zeros(self.batch.n_workers), None
+        of_worker, samples = np.zeros(self.batch.n_workers), None
         of_worker[list(weights)] = list(weights.values())
         if task.hessian_batch is not None:
-            none: Any = np.zeros(0, dtype=np.int64)
-            rows = [each.hessian_rows(task) if each.index in weights else none for each in self._workers]
-        return HessianSum(self.batch.hessian_sum(task.w, of_worker, rows))
+            none = RowSample(np.zeros(0, dtype=np.int64))
+            if task.leverage:  # they need their margins to choose
+                self._hand_out_margins(task.w)
+            samples = [each.hessian_sample(task) if each.index in weights else none for each in self._workers]
+        return HessianSum(self.batch.hessian_sum(task.w, of_worker, samples))
+
+    def _hand_out_margins(self, w: Array) -> None:
+        """To every worker its own, which were computed together."""
+        margins, bounds = self.batch.margins(w), self.batch.bounds.tolist()
+        for worker, (first, last) in zip(self._workers, pairwise(bounds), strict=True):
+            worker.objective.put_back(w, margins[first:last])
 
     def _add_up_rounded(self, task: CurvatureTask, excused: set[int], weights: Mapping[int, float]) -> HessianSum:
         """One Hessian after the other, each rounded as its worker sends it."""
