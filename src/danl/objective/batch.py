@@ -11,7 +11,7 @@ whose count (`Batch.hessian_sum`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, cast
@@ -24,7 +24,7 @@ from danl.data.shard import rows_of, stacked, stacked_rows
 from danl.objective import kernels
 from danl.objective.kernels import Sandwich, repeated_value
 from danl.objective.layout import Layout
-from danl.objective.local_objective import LocalObjective, assembled, margins
+from danl.objective.local_objective import LocalObjective, assembled, margins, margins_without_features
 from danl.objective.losses import Array, LogarithmicLoss, Loss, value_and_first, weighted_second_derivatives
 from danl.objective.row_samples import RowSample
 
@@ -124,6 +124,15 @@ class RowBlock:
             return np.asarray(np.add.reduceat(self.X * slopes[:, None], self.starts, axis=0))
         pairs = zip(self._by_worker(self.X), self._by_worker(slopes), strict=True)
         return np.stack([own_slopes @ own for own, own_slopes in pairs])
+
+    @property
+    def few_dense_workers(self) -> bool:
+        return not self._sparse and self.n_workers < MANY_WORKERS
+
+    def each_with(self, slopes: Array) -> Iterator[tuple[int, Any, Array]]:
+        """Every worker, its rows here, and what belongs to them."""
+        workers = range(self.workers.start, self.workers.stop)
+        return zip(workers, self._by_worker(self.X), self._by_worker(slopes), strict=True)
 
     def sums(self, slopes: Array) -> Array:
         """The sum over each worker's rows, (workers,)."""
@@ -328,6 +337,10 @@ class Batch:
         The rows of workers that are not selected are undefined.
         """
         layout, shared = self.layout, model.ndim == 2
+        if shared:
+            nothing = margins_without_features(block.n_rows, model, layout)
+            if nothing is not None:
+                return nothing
         if shared and layout.n_outputs > 1:
             return margins(block.X, model.ravel(), layout)  # all outputs in one pass
         own = model if shared else model[block.workers]
@@ -344,6 +357,12 @@ class Batch:
     ) -> None:
         """Add A_i^T slopes_i of the block's workers to the gradients, (N, outputs, columns)."""
         n = self.layout.n_features
+        if self.layout.n_outputs > 1 and block.few_dense_workers:
+            for worker, X, own in block.each_with(slopes):  # all outputs in one pass
+                gradients[worker, :, :n] += own.T @ X
+                if self.layout.intercept:
+                    gradients[worker, :, n] += own.sum(axis=0)
+            return
         for k in range(self.layout.n_outputs):
             own = slopes if slopes.ndim == 1 else np.ascontiguousarray(slopes[:, k])
             gradients[block.workers, k, :n] += block.transpose_times(own, selected)

@@ -164,6 +164,20 @@ class Poisson:
     def second(self, y: Array, z: Array) -> Array:
         return _exp(z)
 
+    def value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """Both from one exponential, y (exp(u) - 1) = exp(z) - y."""
+        counted = y > 0
+        u = z - np.log(np.where(counted, y, 1.0))
+        if u.max(initial=0.0) > LARGEST_EXPONENT:
+            return self.value(y, z), self.first(y, z)
+        first = np.expm1(u)
+        np.exp(z, out=first, where=~counted)
+        value = first - u
+        np.copyto(value, first, where=~counted)
+        np.multiply(value, y, out=value, where=counted)
+        np.multiply(first, y, out=first, where=counted)
+        return value, first
+
     def null_margins(self, targets: Array) -> Array:
         """The logarithm of the mean."""
         return np.asarray(np.log(targets))
@@ -230,6 +244,25 @@ class Multinomial:
         others[rows, own] = 0.0
         slopes[rows, own] = -others.sum(axis=1)  # p_y - 1 without cancellation
         return slopes
+
+    def value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """Both from one exponential of every margin; class by class, so that sums go along the rows."""
+        margins, own = np.ascontiguousarray(z.T), (y.astype(np.intp), np.arange(len(y)))
+        top = margins.max(axis=0)
+        if not np.isfinite(top).all():
+            return self.value(y, z), self.first(y, z)
+        of_own = margins[own]
+        margins = margins - top
+        shares = np.exp(margins, out=margins)
+        share_of_own = shares[own]
+        shares[own] = 0.0
+        others = shares.sum(axis=0)
+        total = others + share_of_own
+        value = np.log(total) + (top - of_own)
+        np.log1p(others, out=value, where=of_own == top)  # a confident right answer keeps its tiny loss
+        shares /= total
+        shares[own] = -others / total
+        return value, shares.T
 
     def second_blocks(self, y: Array, z: Array) -> Iterator[tuple[int, int, Array]]:
         """(k, m, p_k ([k = m] - p_m)) for k <= m."""
@@ -340,8 +373,12 @@ def try_loss(loss: Loss, targets: Array) -> None:
 
 
 def value_and_first(loss: Loss, y: Array, z: Array) -> tuple[Array, Array]:
-    """The loss of every row and its derivative in the margin."""
-    return loss.value(y, z), loss.first(y, z)
+    """The loss of every row and its derivative in the margin; from one exponential where the loss has it so."""
+    together = getattr(loss, "value_and_first", None)
+    if together is None:
+        return loss.value(y, z), loss.first(y, z)
+    made: tuple[Array, Array] = together(y, z)
+    return made
 
 
 def weighted_second_derivatives(
