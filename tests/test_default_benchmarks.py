@@ -1,0 +1,126 @@
+"""The parts of docs/benchmarks.md that hold the default call against bars, on tiny and made-up data. Never a time."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from benchmarks import shape_cases, shapes
+from benchmarks.shape_cases import Shape
+
+import danl
+
+pytestmark = pytest.mark.slow
+
+
+# --- shapes ---
+
+
+@pytest.mark.parametrize("shape", [*shapes.QUICK, *shapes.SHAPES[3:4]], ids=lambda shape: shape.label)
+def test_rows_of_a_shape_are_what_was_asked_for(shape):
+    X, y = shape_cases.made(shape)
+    assert X.shape == (shape.rows, shape.columns)
+    assert isinstance(X, np.ndarray) == (shape.entries is None)
+    if shape.entries is not None:
+        assert X.has_canonical_format
+        assert 0.8 * shape.entries < X.nnz / shape.rows <= shape.entries
+        assert shape_cases.data_bytes(X) == 12 * X.nnz + 4 * (shape.rows + 1)
+    if shape.kind != "ridge":
+        counts = np.unique(y)
+        assert {"binary": len(counts) == 2, "classes": len(counts) == 5}.get(shape.kind, 1.0 < y.mean() < 3.0)
+
+
+@pytest.mark.parametrize("shape", shapes.QUICK, ids=lambda shape: shape.label)
+def test_both_estimators_minimise_the_objective_that_is_compared(shape):
+    X, y = shape_cases.made(shape)
+    model = shape_cases.ours(shape).fit(X, y)
+    best = shape_cases.objective(shape, X, y, model)
+    assert best == pytest.approx(model.history_[-1].objective, rel=1e-13)
+    tight = shape_cases.peer(shape)
+    if shape.kind != "ridge":
+        tight.set_params(tol=1e-10, max_iter=10_000)
+    assert shape_cases.objective(shape, X, y, tight.fit(X, y)) == pytest.approx(best, rel=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_shape_stage_by_stage():
+    shape = Shape("binary", 300, 8)
+    stages = list(shape_cases.play("time", shape))
+    assert len(stages) == 4
+    assert "danl_processor" not in stages[0]
+    last = stages[-1]
+    assert last["reaches"]
+    assert last["objective"] <= last["target"] * (1 + shape_cases.SLACK)
+    assert 1 <= last["exchanges"] <= last["end_exchanges"]
+    assert last["status"] == "converged"
+    for earlier, later in itertools.pairwise(stages):
+        assert set(earlier) <= set(later)
+    json.dumps(last, allow_nan=False)
+
+
+def test_a_shape_in_processes_of_its_own():
+    row = shapes.measure_one(Shape("ridge", 200, 6))
+    assert row["reaches"]
+    assert row["iterations"] is None
+    assert row["added"] >= 0
+    assert row["data"] == 200 * 6 * 8
+
+
+def test_a_fit_that_is_not_back_in_time_is_given_up():
+    row = shapes.measure_one(Shape("binary", 20_000, 40), limit=1e-3)
+    assert row["peer_processor"] > 0
+    assert "danl_processor" not in row
+    assert "added" not in row
+    text = shapes.markdown([row])
+    assert "| not in 0.001 s | - | - | not in 0.001 s | - |" in text
+
+
+def test_an_error_of_a_shape_is_raised():
+    with pytest.raises(RuntimeError, match="binary, 100 x 0 dense"):
+        shapes.in_process("time", Shape("binary", 100, 0), 60.0)
+
+
+def shape_row(label, peer, own, *, added=None, data=10_000_000, reaches=True):
+    row = {"label": label, "data": data, "limit": 60.0, "iterations": 12, "target": 0.5, "repeats": 9}
+    row |= {"peer_processor": peer, "peer_wall": 2 * peer}
+    if own is not None:
+        row |= {"danl_processor": own, "danl_wall": 2 * own, "exchanges": 7, "hessians": 2, "reaches": reaches}
+        row |= {"objective": 0.5 if reaches else 0.6, "end_processor": 3 * own, "end_wall": own, "end_exchanges": 9}
+    return row if added is None else {**row, "added": added}
+
+
+def test_shapes_of_made_up_rows(tmp_path):
+    rows = [
+        shape_row("binary, 4 x 2 dense", 0.2, 0.1, added=5_000_000),
+        shape_row("ridge, 4 x 2 dense", 0.1, 0.2, added=10_000_000),
+        shape_row("binary, 2 x 2 dense", 0.1, 0.05, added=10**9, data=100),
+    ]
+    text = shapes.markdown(rows)
+    assert "| binary, 4 x 2 dense | 0.200 s (0.400) | 12 | 0.100 s (0.200) | 7 (2) | 0.500 x | 0.300 s" in text
+    assert "| ridge, 4 x 2 dense | 10.0 MB | 10.0 MB | 2.00 x |" in text
+    mean, worst, memory = shapes.goals(rows)
+    assert mean[1:] == ("0.794 x", "1 x", True)
+    assert worst[1:] == ("2.00 x", "1.5 x", False)
+    assert memory[1:] == ("2.00 x", "2.5 x", True)  # the smallest is not judged
+    ((path, _),) = shapes.plots(rows, tmp_path)
+    assert path.stat().st_size > 1000
+
+
+def test_a_shape_that_is_not_reached_misses_every_bar():
+    rows = [shape_row("one", 0.2, 0.1, added=1), shape_row("two", 0.1, None), shape_row("three", 1, 1, reaches=False)]
+    assert shapes.ratios(rows) == {"one": 0.5}
+    assert "| does not reach it (2.0e-01 above) |" in shapes.markdown(rows)
+    goals = shapes.goals(rows)
+    assert [goal[3] for goal in goals] == [False, False, False]
+    assert "2 of 3 shapes not reached" in goals[0][1]
+    assert "2 of 3 shapes not known" in goals[2][1]
+
+
+def test_the_callback_ends_a_fit_at_the_target():
+    stop = shape_cases.stop_at(2.0)
+    X, y = shape_cases.made(Shape("ridge", 50, 3))
+    (row, *_) = danl.DANLRegressor().fit(X, y).history_
+    object.__setattr__(row, "objective", 2.0 + 1e-13)
+    assert stop(row)
+    object.__setattr__(row, "objective", 2.0 + 1e-11)
+    assert not stop(row)
