@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from benchmarks import shape_cases, shapes
+from benchmarks import limited_memory, shape_cases, shapes
 from benchmarks.shape_cases import Shape
 
 import danl
@@ -124,3 +124,64 @@ def test_the_callback_ends_a_fit_at_the_target():
     assert stop(row)
     object.__setattr__(row, "objective", 2.0 + 1e-11)
     assert not stop(row)
+
+
+# --- limited memory ---
+
+
+def test_one_hot_rows_have_one_level_of_every_group():
+    X, y = limited_memory.one_hot(200, 4, 5)
+    assert X.shape == (200, 20)
+    assert (X.toarray().reshape(200, 4, 5).sum(axis=2) == 1).all()
+    assert set(y) == {0.0, 1.0}
+
+
+@pytest.fixture(scope="module")
+def small_problem():
+    X, y = limited_memory.one_hot(300, 4, 5)
+    return danl.Problem(danl.partition(X, y, workers=10, seed=0), alpha=1e-3)
+
+
+def test_evaluations_are_counted_until_the_gap_is_there(small_problem):
+    optimum = danl.reference_optimum(small_problem).objective
+    count = limited_memory.evaluations(small_problem, optimum)
+    assert 3 < count < 100
+    assert limited_memory.evaluations(small_problem, optimum, at_most=3) is None
+    found = limited_memory.counted(small_problem, optimum, {"method": "danl:curvature=diag"}, 200)
+    assert found["reached"]
+    assert found["gap"] <= limited_memory.GAP * 1.01
+    assert found["curvature"] <= found["evaluations"] <= found["exchanges"] <= 200
+    short = limited_memory.counted(small_problem, optimum, {"method": "danl:curvature=diag"}, 1)
+    assert (short["reached"], short["status"], short["exchanges"]) == (False, "max_rounds", 2)
+    assert short["gap"] > limited_memory.GAP
+
+
+def test_quick_parts_of_hessians():
+    rows = limited_memory.measure(quick=True)
+    assert [(row["penalty"], row["method"]) for row in rows] == [
+        (penalty, method) for penalty in limited_memory.PENALTIES for method in limited_memory.METHODS
+    ]
+    assert "| one-hot 300 x 20 | alpha 1e-3 |" in limited_memory.markdown(rows)
+    json.dumps(rows, allow_nan=False)
+
+
+def evaluated(method, count, refused=0, **other):
+    row = {"data": "one", "penalty": "alpha 1", "method": method, "max_rounds": 1000, "bfgs": 20, "exchanges": 50}
+    row |= {"reached": True, "status": "stopped", "gap": 0.0, "evaluations": count, "curvature": 2, "refused": refused}
+    return row | other
+
+
+def test_parts_of_hessians_of_made_up_rows():
+    rows = [evaluated("danl", 10, refused=1), evaluated("diag", 30, refused=10)]
+    text = limited_memory.markdown(rows)
+    assert "| one | alpha 1 | 20 | 10 (2) | 30 (2) |" in text
+    assert "| one | alpha 1 | 0.500 x (2 %) | 1.50 x (20 %) |" in text
+    assert [goal[1:] for goal in limited_memory.goals(rows)] == [("1.50 x", "1.1 x", False), ("20.0 %", "10 %", False)]
+    assert [goal[3] for goal in limited_memory.goals(rows[:1])] == [True, True]
+
+
+@pytest.mark.parametrize(("status", "ended"), [("max_rounds", ""), ("converged", " and has ended")])
+def test_a_gap_that_is_not_reached_misses_the_bar(status, ended):
+    rows = [evaluated("danl", 10), evaluated("diag", 1001, reached=False, gap=2e-9, status=status)]
+    assert f"| 2.0e-09 after 1,001 (2){ended} |" in limited_memory.markdown(rows)
+    assert limited_memory.goals(rows)[0][1:] == ("0.500 x, 1 not reached", "1.1 x", False)
