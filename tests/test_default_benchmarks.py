@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from benchmarks import limited_memory, shape_cases, shapes
+from benchmarks import bits, limited_memory, shape_cases, shapes
 from benchmarks.shape_cases import Shape
 
 import danl
@@ -185,3 +185,46 @@ def test_a_gap_that_is_not_reached_misses_the_bar(status, ended):
     rows = [evaluated("danl", 10), evaluated("diag", 1001, reached=False, gap=2e-9, status=status)]
     assert f"| 2.0e-09 after 1,001 (2){ended} |" in limited_memory.markdown(rows)
     assert limited_memory.goals(rows)[0][1:] == ("0.500 x, 1 not reached", "1.1 x", False)
+
+
+# --- bits ---
+
+
+def test_bits_are_those_of_the_replies_of_one_worker():
+    X, y = limited_memory.one_hot(300, 4, 5)
+    danls, newtons = bits.measure_one("tiny", X, y, methods=("danl", "newton"))
+    problem = danl.Problem(danl.partition(X, y, workers=10, seed=0), alpha=bits.ALPHA)
+    history = danl.solve(problem, method="newton", max_rounds=bits.MAX_ROUNDS).history
+    assert newtons["all_bits"] == history.column("bytes_up").sum() * 8 / 10
+    assert newtons["reached"]
+    assert newtons["bits"] <= newtons["all_bits"]
+    assert newtons["senders"] == 10 * newtons["exchanges"]
+    assert danls["curve"]["bits"] == sorted(danls["curve"]["bits"])
+    json.dumps([danls, newtons], allow_nan=False)
+
+
+def bits_row(data, method, count, *, reached=True, gap=1e-16):
+    row = {"data": data, "method": method, "bits": count, "all_bits": 2 * count, "reached": reached, "gap": gap}
+    curve = {"bits": [1.0, 2.0], "gap": [1e-1, 1e-13]}
+    return row | {"exchanges": 7, "all_exchanges": 9, "senders": 20, "status": "converged", "curve": curve}
+
+
+def test_bits_of_made_up_rows(tmp_path):
+    rows = [
+        bits_row("a1a", "danl", 299_000.0),
+        bits_row("a1a", "newton", 9e9),
+        bits_row("phishing", "danl", 71_000.0),
+        bits_row("other", "danl", 1.0),
+    ]
+    text = bits.markdown(rows)
+    assert "On a1a:" in text
+    assert "| `danl` | 2.99e5 (5.98e5) | 7 (9) | 20 |" in text
+    assert [goal[1:] for goal in bits.goals(rows)] == [("2.99e5", "3.00e5", True), ("7.10e4", "7.00e4", False)]
+    ((path, _),) = bits.plots(rows, tmp_path)
+    assert path.stat().st_size > 1000
+
+
+def test_a_gap_that_bits_do_not_reach_misses_the_bar():
+    rows = [bits_row("a1a", "danl", 10.0, reached=False, gap=3e-9)]
+    assert "| does not reach it in 2.00e1: gap 3.0e-09 |" in bits.markdown(rows)
+    assert bits.goals(rows)[0][3] is False
