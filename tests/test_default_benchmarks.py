@@ -5,7 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from benchmarks import bits, limited_memory, shape_cases, shapes
+from benchmarks import bits, document, ending, limited_memory, shape_cases, shapes
+from benchmarks.measure import environment
 from benchmarks.shape_cases import Shape
 
 import danl
@@ -228,3 +229,64 @@ def test_a_gap_that_bits_do_not_reach_misses_the_bar():
     rows = [bits_row("a1a", "danl", 10.0, reached=False, gap=3e-9)]
     assert "| does not reach it in 2.00e1: gap 3.0e-09 |" in bits.markdown(rows)
     assert bits.goals(rows)[0][3] is False
+
+
+# --- ending ---
+
+
+def test_the_decrement_is_zero_at_the_optimum_alone(small_problem):
+    best = danl.reference_optimum(small_problem).w
+    assert ending.decrement(small_problem, best) < 1e-12 < ending.decrement(small_problem, best + 1e-3)
+
+
+def test_a_default_run_is_watched_to_its_end(small_problem):
+    row = ending.watched(small_problem)
+    assert row["tol"] == 1e-10
+    assert row["status"] == "converged"
+    assert row["met"] + row["later"] == row["exchanges"]
+    assert row["left"] <= row["tol"]
+    assert ending.watched(small_problem, tol=1e-4)["exchanges"] < row["exchanges"]
+
+
+def test_what_comes_after_the_tolerance_is_counted(small_problem):
+    history = danl.solve(small_problem, method="newton", tol=0.0, max_rounds=4).history
+    found = ending.after(history, [1.0, 1e-3, 1e-11, 1e-12, 1e-13], 1e-10)
+    assert (found["met"], found["later"], found["later_hessians"], len(found["why"])) == (3, 2, 2, 2)
+    never = ending.after(history, [1.0] * 5, 1e-10)
+    assert (never["met"], never["later"], never["later_hessians"], never["why"]) == (None, None, None, [])
+
+
+def ending_row(met, exchanges, hessians=0):
+    later = None if met is None else exchanges - met
+    row = {"data": "one", "penalty": "alpha 1", "tol": 1e-10, "met": met, "own": met, "exchanges": exchanges}
+    row |= {"later": later, "later_hessians": None if met is None else hessians, "why": []}
+    return row | {"left": 2e-11, "status": "converged"}
+
+
+def test_endings_of_made_up_rows():
+    rows = [ending_row(5, 6), ending_row(5, 8, hessians=1)]
+    assert "| one | alpha 1 | 1e-10 | 5 | 5 | 8 | 3 | 1 | 2.0e-11 | converged |" in ending.markdown(rows)
+    assert [goal[1:] for goal in ending.goals(rows)] == [("3", "1", False), ("1", "0", False)]
+    assert [goal[3] for goal in ending.goals(rows[:1])] == [True, True]
+    assert [goal[1:] for goal in ending.goals([rows[0], ending_row(None, 9)])] == [
+        ("1, 1 of 2 not met", "1", False),
+        ("0, 1 of 2 not met", "0", False),
+    ]
+
+
+# --- the document ---
+
+
+def test_the_document_has_these_parts(tmp_path):
+    rows = {
+        "shapes": [shape_row("binary, 4 x 2 dense", 0.2, 0.1, added=5_000_000)],
+        "limited_memory": [evaluated("danl", 10)],
+        "bits": [bits_row("a1a", "danl", 299_000.0)],
+        "ending": [ending_row(5, 6)],
+    }
+    run = {name: {"quick": False, "seconds": 60.0, "environment": environment(), "rows": rows[name]} for name in rows}
+    text = document.markdown(run, document.draw(run, tmp_path, "images/"))
+    for name in rows:
+        assert f"`python -m benchmarks {name}`" in text
+    assert text.count("| yes |") == 8
+    assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith(("|", "!"))] == []
