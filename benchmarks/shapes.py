@@ -53,7 +53,7 @@ def measure(*, quick: bool = False, shapes: Sequence[Shape] | None = None, limit
 def measure_one(shape: Shape, limit: float = LIMIT) -> Row:
     """Time and memory of a shape, each in a process of its own."""
     row = in_process("time", shape, limit)
-    if "danl_processor" in row:
+    if "end_processor" in row:  # else the same fit would be given up once more
         row.update(in_process("memory", shape, limit))
     told = f"{digits(row['danl_processor'])} s" if "danl_processor" in row else f"not in {limit:g} s"
     print(f"shapes: {shape.label}: {digits(row['peer_processor'])} s, danl {told}", file=sys.stderr)
