@@ -61,6 +61,8 @@ class Setup:
     """Whether the rows are in the memory of the process that solves the problem."""
     n_outputs: int = 1
     """Margins of a row: one, or one for every class."""
+    constant_curvature: bool = False
+    """Whether the Hessian is the same at every model: that of a squared loss."""
 
     @property
     def limits(self) -> Limits | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from danl.objective import kernels
 from danl.objective.kernels import Sandwich, repeated_value
 from danl.objective.layout import Layout
 from danl.objective.local_objective import LocalObjective, assembled, margins, margins_without_features
-from danl.objective.losses import Array, LogarithmicLoss, Loss, value_and_first, weighted_second_derivatives
+from danl.objective.losses import Array, Loss, target_terms, value_and_first, weighted_second_derivatives
 from danl.objective.row_samples import RowSample
 
 IntArray = NDArray[np.int64]
@@ -49,6 +49,11 @@ FEW, MANY_NUMBERS = 4, 1 << 17
 def few_of_many(count: int, n_workers: int, numbers: int) -> bool:
     """Whether it pays to touch what belongs to `count` of the workers alone, of so many numbers that all have."""
     return FEW * count <= n_workers and numbers >= MANY_NUMBERS
+
+
+def _exp_value_and_first(loss: Any, y: Array, z: Array, _: Array | None) -> tuple[Array, Array]:
+    made: tuple[Array, Array] = loss.exp_value_and_first(y, z)
+    return made
 
 
 class RowChunks:
@@ -187,12 +192,12 @@ class Batch:
         self._same_penalty = float(penalties[0]) if (penalties == penalties[0]).all() else 0.0
         self._segments = Segments(bounds, own_weights)
         # What the loss of every row is made of, with its derivative; and the sums of the losses over the workers' rows.
-        self._evaluate: Callable[[Array, Array], tuple[Array, Array]] = partial(value_and_first, loss)
+        self._evaluate: Callable[[Array, Array, Array | None], tuple[Array, Array]] = partial(value_and_first, loss)
+        self._terms = target_terms(loss, y)
         self._sums: Callable[[Array], Array] = self._segments.sums
         self._logarithmic = hasattr(loss, "exp_value_and_first")  # isinstance of a protocol takes longer than a round
         if self._logarithmic:
-            logarithmic = cast(LogarithmicLoss, loss)
-            self._evaluate, self._sums = logarithmic.exp_value_and_first, self._segments.sums_of_logarithms
+            self._evaluate, self._sums = partial(_exp_value_and_first, loss), self._segments.sums_of_logarithms
         self.passes = 0  # over the data: margins, and transpose products
         self._newest: tuple[Array, Array] | None = None  # a model and its margins
 
@@ -298,7 +303,8 @@ class Batch:
                     values.append(np.ones(block.n_rows))
                     continue
                 row_margins.append(self._margins(block, model, here))
-                value, slopes = self._evaluate(self.y[block.rows], row_margins[-1])
+                terms = None if self._terms is None else self._terms[block.rows]
+                value, slopes = self._evaluate(self.y[block.rows], row_margins[-1], terms)
                 values.append(value)
                 if not self.scale_after:
                     weights = self.row_weights[block.rows]
@@ -311,7 +317,8 @@ class Batch:
             losses = self.scale * self._sums(values[0] if len(values) == 1 else np.concatenate(values))
             z = row_margins[0] if len(row_margins) == 1 else np.concatenate(row_margins)
             wanted = losses if workers is None else losses[workers]
-            if self._logarithmic and not (wanted.min() > SMALL_LOSS and wanted.max() < np.inf):
+            rounded = self._logarithmic or self._terms is not None
+            if rounded and not (wanted.min() > SMALL_LOSS and wanted.max() < np.inf):
                 losses = self.scale * self._segments.sums(self.loss.value(self.y, z))
             losses += self._penalty(penalised)
             gradients = gradients.reshape(self.n_workers, layout.n_coefficients)
@@ -398,6 +405,19 @@ class Batch:
                 sandwich = partial(self.sandwich, rows=counted)
         second = weighted_second_derivatives(self.loss, y, z, row_weights, counted)
         return assembled(X, second, self.layout, sandwich, float(weights @ self.penalties))
+
+    def diagonal_sum(self, w: Array, weights: Array) -> Array:
+        """The diagonal of sum_i weight_i Hess F_i(w), without the rest of it."""
+        layout, n, z = self.layout, self.layout.n_features, self.margins(w)
+        row_weights, parts = weights[self.owners] * self.row_weights, np.zeros((layout.n_outputs, layout.columns))
+        for block in self.blocks:
+            own = block.rows
+            with np.errstate(over="ignore", invalid="ignore"):
+                for k, m, second in weighted_second_derivatives(self.loss, self.y[own], z[own], row_weights[own]):
+                    if k == m:
+                        parts[k, :n] += kernels.squares_transpose_times(block.X, second)
+                        parts[k, n:] += second.sum()
+        return np.asarray(parts.ravel() + np.where(layout.penalised, float(weights @ self.penalties), 0.0))
 
     def _sampled(self, samples: Sequence[RowSample | None], weights: Array) -> tuple[IntArray, Array]:
         """Rows of the samples in the whole, and what each of them counts in the sum of the workers."""

@@ -19,14 +19,12 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, softmax
 
-from danl.objective.kernels import Sandwich, times, transpose_times
+from danl.objective.kernels import FEW_ROWS, Sandwich, squares_transpose_times, times, transpose_times
 from danl.objective.layout import Layout
 from danl.objective.losses import Array, Loss, outputs_of, value_and_first, weighted_second_derivatives
 
 ROWS_AT_A_TIME = 65_536
 """Rows that are looked at together where a copy of them is made."""
-FEW_ROWS = 2_048
-"""The same where the copy is to stay in the cache."""
 CLEARLY = 1e-6
 """Variances above this share of the mean squares are not lost in their rounding."""
 
@@ -184,18 +182,11 @@ class LocalObjective:
     @cached_property
     def relative_squares(self) -> Array:
         """sum_c a_jc^2 / mean_square_c of every row: what it adds to the columns, beside what is there of each."""
-        own, mean_squares = np.zeros(self.n_rows), np.zeros(self.X.shape[1])
+        inverse = _inverse(squares_transpose_times(self.X, self.row_weights))
         if sparse.issparse(self.X):
-            squares = self.squares
-            mean_squares += transpose_times(squares, self.row_weights)
-            own += times(squares, _inverse(mean_squares))
+            own = times(self.squares, inverse)
         else:
-            parts = _slices(self.n_rows, FEW_ROWS)
-            for part in parts:
-                mean_squares += self.row_weights[part] @ np.square(self.X[part])
-            inverse = _inverse(mean_squares)
-            for part in parts:
-                own[part] = np.square(self.X[part]) @ inverse
+            own = np.concatenate([np.square(self.X[part]) @ inverse for part in _slices(self.n_rows, FEW_ROWS)])
         return own + float(self.intercept)
 
     @property
@@ -214,12 +205,7 @@ def variances(X: Any, row_weights: Array, means: Array) -> Array:
 
     Squares less squared means lose what a large mean hides.
     """
-    squares = np.zeros(X.shape[1])
-    if sparse.issparse(X):
-        squares += transpose_times(_squared(X), row_weights)
-    else:
-        for part in _slices(len(X), FEW_ROWS):
-            squares += row_weights[part] @ np.square(X[part])
+    squares = squares_transpose_times(X, row_weights)
     found = squares - np.square(means)
     return found if (found >= CLEARLY * squares).all() else _careful_variances(X, row_weights, means)
 

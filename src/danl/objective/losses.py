@@ -30,6 +30,8 @@ from danl.spec import Registry
 Array = NDArray[np.float64]
 LARGEST_EXPONENT = 700.0
 """exp of more may overflow."""
+MODERATE_COUNT = 1_000.0
+"""Of targets up to this, a loss that is made of differences keeps all digits but three."""
 
 
 @runtime_checkable
@@ -164,19 +166,20 @@ class Poisson:
     def second(self, y: Array, z: Array) -> Array:
         return _exp(z)
 
-    def value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """Both from one exponential, y (exp(u) - 1) = exp(z) - y."""
-        counted = y > 0
-        u = z - np.log(np.where(counted, y, 1.0))
-        if u.max(initial=0.0) > LARGEST_EXPONENT:
+    def target_terms(self, y: Array) -> Array | None:
+        """Y log y - y, where counts are so small that little is lost by adding it to exp(z) - y z; else None."""
+        if y.max(initial=0.0) > MODERATE_COUNT:
+            return None
+        return np.asarray(y * np.log(np.where(y > 0, y, 1.0)) - y)
+
+    def value_and_first(self, y: Array, z: Array, terms: Array | None) -> tuple[Array, Array]:
+        """Both from one exponential, given the terms in y alone."""
+        if terms is None:
             return self.value(y, z), self.first(y, z)
-        first = np.expm1(u)
-        np.exp(z, out=first, where=~counted)
-        value = first - u
-        np.copyto(value, first, where=~counted)
-        np.multiply(value, y, out=value, where=counted)
-        np.multiply(first, y, out=first, where=counted)
-        return value, first
+        mean = _exp(z)
+        value = mean - y * z
+        value += terms
+        return value, mean - y
 
     def null_margins(self, targets: Array) -> Array:
         """The logarithm of the mean."""
@@ -245,7 +248,7 @@ class Multinomial:
         slopes[rows, own] = -others.sum(axis=1)  # p_y - 1 without cancellation
         return slopes
 
-    def value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
+    def value_and_first(self, y: Array, z: Array, terms: Array | None = None) -> tuple[Array, Array]:
         """Both from one exponential of every margin; class by class, so that sums go along the rows."""
         margins, own = np.ascontiguousarray(z.T), (y.astype(np.intp), np.arange(len(y)))
         top = margins.max(axis=0)
@@ -372,12 +375,18 @@ def try_loss(loss: Loss, targets: Array) -> None:
         refuse(off[row] > 1e-12, "first", f"{found}; must be the derivative of value in z")
 
 
-def value_and_first(loss: Loss, y: Array, z: Array) -> tuple[Array, Array]:
+def target_terms(loss: Loss, y: Array) -> Array | None:
+    """What of the loss of every row depends on its target alone, where the loss knows how to use it; else None."""
+    own = getattr(loss, "target_terms", None)
+    return None if own is None else own(y)
+
+
+def value_and_first(loss: Loss, y: Array, z: Array, terms: Array | None = None) -> tuple[Array, Array]:
     """The loss of every row and its derivative in the margin; from one exponential where the loss has it so."""
     together = getattr(loss, "value_and_first", None)
     if together is None:
         return loss.value(y, z), loss.first(y, z)
-    made: tuple[Array, Array] = together(y, z)
+    made: tuple[Array, Array] = together(y, z, terms)
     return made
 
 

@@ -234,6 +234,7 @@ def _prepare(
         entries_per_row=outputs_of(problem.loss) * np.array([info.entries_per_row for info in problem.shard_info]),
         rows_here=isinstance(problem, Problem),
         n_outputs=outputs_of(problem.loss),
+        constant_curvature=problem.loss.third_bound == 0,
     )
     rules, why = ReplyRules.of(problem, made_regions, guards), ""
     if isinstance(made_method, DANL):

@@ -1,8 +1,8 @@
 """All workers of one process, answering a task together: what `Worker.answer` does, for all of them at once.
 
-Whole Hessians are added up; those of workers that are not asked for one are not computed. Anything that is not the same
-question to all of them (mini-batches of gradients, local steps, smoothness, pruned models beside whole ones, parts and
-pieces of Hessians) is left to the workers one by one: `answer` then returns None.
+Whole Hessians and diagonals are added up; those of workers that are not asked for one are not computed. Anything that
+is not the same question to all of them (mini-batches of gradients, local steps, smoothness, pruned models beside whole
+ones, other parts and pieces of Hessians) is left to the workers one by one: `answer` then returns None.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class BatchedWorkers:
             case (
                 HessianTask(batch_size=None)
                 | CurvatureTask(kind="full", batch_size=None, mask=None, first=0, last=None)
+                | CurvatureTask(kind="diag", batch_size=None, hessian_batch=None, dtype="float64", mask=None, last=None)
             ):
                 pieces, incomplete = pieces_of(exchange, self._regions)
                 return None if incomplete.any() else self._hessians(exchange, task, pieces[:, 0] < pieces[:, 1])
@@ -113,6 +114,8 @@ class BatchedWorkers:
         """One product over the rows of all that count."""
         of_worker, samples = np.zeros(self.batch.n_workers), None
         of_worker[list(weights)] = list(weights.values())
+        if isinstance(task, CurvatureTask) and task.kind == "diag":
+            return HessianSum(self.batch.diagonal_sum(task.w, of_worker))
         if task.hessian_batch is not None:
             none = RowSample(np.zeros(0, dtype=np.int64))
             if task.leverage:  # they need their margins to choose
