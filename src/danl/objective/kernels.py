@@ -28,6 +28,8 @@ BLOCK_ENTRIES = 1 << 17
 """Stored entries of a block of rows in a sparse product: the same, 12 bytes each."""
 CHUNK_ENTRIES = 1 << 16
 """Stored entries of a chunk whose values are the same: they and their places, 12 bytes each, stay in that cache."""
+LONG_ROW = 4096
+"""Numbers of an inner loop whose beginning and end no longer count."""
 NEARLY_DENSE = 0.24
 """Share of stored entries above which dense blocks beat a sparse product (measured; d^2 against 16 times entries^2)."""
 LARGE = 5_000_000
@@ -67,6 +69,19 @@ def transpose_times(X: Any, slopes: Array) -> Array:
     product = np.zeros(X.shape[1])
     csc_matvec(*reversed(X.shape), X.indptr, X.indices, X.data, slopes, product)
     return product
+
+
+def add_to_rows(rows: Array, row: Array) -> None:
+    """Add one row to all, in place; of many short rows several at a time, so that the inner loop is a long one."""
+    count, d = rows.shape
+    at_once = LONG_ROW // d
+    if count < 2 * at_once or at_once < 2 or not rows.flags.c_contiguous:
+        rows += row
+        return
+    most = count - count % at_once
+    several = rows[:most].reshape(-1, at_once * d)
+    several += np.tile(row, at_once)
+    rows[most:] += row
 
 
 def repeated_value(X: Any) -> float | None:
