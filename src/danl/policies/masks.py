@@ -65,7 +65,7 @@ def with_a_region(masks: BoolArray) -> BoolArray:
 
 def staleness_after(staleness: IntArray, masks: BoolArray) -> IntArray:
     """Advance the staleness, shape (N, Q), by one round: 0 where trained, one more where not."""
-    return np.where(masks, 0, staleness + 1)
+    return np.asarray((staleness + 1) * ~masks)  # np.where takes five times as long on masks nobody can predict
 
 
 @storable

@@ -157,7 +157,8 @@ class Coverage(PlannedPolicy):
             left = np.maximum(self.gamma - round.staleness, 0)  # rounds the pair may still wait
             chosen |= round.rng.random(shape) < 1 / (left + 1) if self.waits == "spread" else left == 0
         # Each region's first psi workers: those already chosen, then the others in random order.
-        priority = np.where(chosen, -1.0, round.rng.random(shape))
+        priority = round.rng.random(shape)
+        priority[chosen] = -1.0
         last = np.partition(priority.T.copy(), self.psi - 1, axis=1)[:, self.psi - 1]
         return priority <= last  # those already chosen are below any other
 

@@ -109,7 +109,8 @@ class Memory:
         if not len(rows):
             return self
         stamps = self.stamps.copy()
-        stamps[senders] = np.where(masks, stamp, stamps.take(senders, axis=0))
+        old = stamps.take(senders, axis=0)
+        stamps[senders] = old + masks * (stamp - old)  # np.where takes five times as long on masks nobody can predict
         referred = np.flatnonzero(np.bincount(stamps.ravel())).tolist()  # a tenth of np.unique's time
         models = {number: w if number == stamp else self.models[number] for number in referred}
         if few_of_many(len(rows), n_workers, self.base.size):
