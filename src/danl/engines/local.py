@@ -90,7 +90,9 @@ class Local:
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Ask the workers; one that is away, raises, or is not reached before the deadline, is a failure."""
         away = self._absent(exchange.task.exchange)
-        failures = {index: Failure(index, "timeout", AWAY) for index in exchange.workers.tolist() if index in away}
+        failures = {}
+        if away:
+            failures = {index: Failure(index, "timeout", AWAY) for index in exchange.workers.tolist() if index in away}
         present = exchange.without(failures) if failures else exchange
         if self._batch is not None and deadline is None:
             replies = self._batch.answer(present)

@@ -2,14 +2,14 @@ r"""Which curvature suits a problem: whole Hessians of all rows, of some of them
 
 Chosen before the first exchange, from sizes alone, as what is likely to take the least time on one core:
 
-    e             an exchange of gradients: entries * ENTRY, and HERE where the rows are in this process; else ELSEWHERE,
-                  and its bytes over LINE
+    e             an exchange of gradients: entries * ENTRY, and HERE where the rows are in this process; else
+                  ELSEWHERE, and its bytes over LINE
     H(rows)       a Hessian: rows * d^2 * DENSE_PRODUCT or rows * entries_of_a_row^2 * SPARSE_PRODUCT, and what is done
                   with it, d^3 * FACTOR + d^2 * NUMBER
 
-    all rows      WHOLE exchanges,                            HESSIANS Hessians (one of a squared loss, and one exchange)
-    some rows     DIGITS / log10(sqrt(rows / columns)) exchanges,      as many: every one gains about as many digits as
-                  a sample has them, and rows are drawn by their leverage (`danl.objective.row_samples`)
+    all rows      WHOLE exchanges and HESSIANS Hessians; of a squared loss one of each
+    some rows     DIGITS / log10(sqrt(rows / columns)) exchanges and as many Hessians: an exchange gains about as many
+                  digits as a sample has; rows are drawn by their leverage (`danl.objective.row_samples`)
     diagonal      PAIRS exchanges: limited-memory BFGS
 
 The counts are those of many runs, rounded. Rows are sampled only where they are here: two samples of others' rows tell
@@ -35,7 +35,7 @@ FACTOR, NUMBER = 0.02e-9, 20e-9
 HERE, ELSEWHERE, LINE = 3e-4, 0.1, 1e7
 """Seconds of an exchange beside its work, in this process and with others, and bytes a second of a worker's line."""
 WHOLE, HESSIANS, DIGITS, PAIRS = 4.0, 2.5, 7.0, 40.0
-"""Exchanges with whole Hessians, and how many of these; digits that a sample has to gain; exchanges with pairs alone."""
+"""Exchanges with whole Hessians, how many of these; digits that samples have to gain; exchanges with pairs alone."""
 NEARLY_DENSE = 0.24
 """Share of entries from which on rows are multiplied as dense ones (`danl.objective.kernels`)."""
 FEWEST_ROWS = 20
@@ -61,11 +61,8 @@ def choose_curvature(setup: Setup) -> CurvatureChoice:
     sizes, d = _Sizes.of(setup), setup.n_coefficients
     e, whole = sizes.exchange, sizes.hessian(sizes.rows)
     price = whole / e
-    if setup.constant_curvature:
-        seconds = {"full": e + whole}
-    else:
-        seconds = {"full": WHOLE * e + HESSIANS * whole}
-    seconds["diag"] = PAIRS * e
+    exchanges, hessians = (1.0, 1.0) if setup.constant_curvature else (WHOLE, HESSIANS)
+    seconds = {"full": exchanges * e + hessians * whole, "diag": PAIRS * e}
     if setup.rows_here and setup.n_workers <= MANY and setup.penalties.min() >= LEAST_PENALTY:
         rows = float(FEWEST_ROWS * sizes.columns)
         while rows < sizes.rows / 2:

@@ -45,8 +45,8 @@ def masked_round(template: GradientTask, setup: Setup, turn: Turn, idle: Task | 
     view = Round(setup.setting, template.round, template.w, turn.staleness, rng, setup.regions)
     masks = validated_masks(setup.policy.masks(view), policy=setup.policy, round=view)
     if idle is None:
-        busy = with_a_region(masks)
-        everyone, masks = everyone[busy], masks[busy]
+        everyone = np.flatnonzero(with_a_region(masks))
+        masks = masks.take(everyone, axis=0)  # a tenth of the time of masks[everyone]
     return Exchange("gradient", template, everyone, masks, idle)
 
 

@@ -11,7 +11,7 @@ whose count (`Batch.hessian_sum`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -20,24 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.data.shard import rows_of, stacked, stacked_rows
+from danl.data.shard import stacked, stacked_rows
 from danl.objective import kernels
 from danl.objective.kernels import Sandwich, repeated_value
 from danl.objective.layout import Layout
 from danl.objective.local_objective import LocalObjective, assembled, margins, margins_without_features
 from danl.objective.losses import Array, Loss, target_terms, value_and_first, weighted_second_derivatives
+from danl.objective.row_blocks import Mask, RowBlock
 from danl.objective.row_samples import RowSample
 
 IntArray = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 BLOCK_ENTRIES = 1 << 20
 """Stored entries of a block of sparse rows, 12 bytes each, and numbers of a block of dense ones: what stays in the
 cache the cores share. Smaller blocks are slower: going back and forth between two loops costs more than it saves."""
-SMALL_WORKER = 10_000
-"""Stored entries of a worker below which its rows are gone through with the others', selected or not."""
-MANY_WORKERS = 64
-"""Workers of a block from which on dense rows are summed down the columns, not worker by worker."""
 SEGMENT = 64
 """Numbers that are added up one after the other; their sums are added up in turn, so that rounding stays small."""
 SMALL_LOSS = 0.01
@@ -56,97 +52,6 @@ def _exp_value_and_first(loss: Any, y: Array, z: Array, _: Array | None) -> tupl
     return made
 
 
-class RowChunks:
-    """CSR rows cut into chunks, so that those of some workers can be gone through alone (`kernels.csr_chunks`)."""
-
-    def __init__(self, X: Any, bounds: Sequence[int], value: float | None = None) -> None:
-        """Worker i has the rows from bounds[i] to bounds[i + 1]."""
-        self.shape = X.shape
-        self.chunks = kernels.csr_chunks(X, bounds, value)
-
-    def times(self, w: Array, selected: Sequence[bool] | None = None) -> Array:
-        """X w; with a row of `w` for every worker, of each with its own. Those not selected have zeros."""
-        assert w.shape[-1] == self.shape[1]
-        product = np.zeros(self.shape[0])
-        for worker, rows, count, arrays in self.chunks:
-            if selected is None or selected[worker]:
-                model = w if w.ndim == 1 else w[worker]
-                kernels.csr_matvec(count, self.shape[1], *arrays, model, product[rows])
-        return product
-
-    def transpose_times(self, slopes: Array, selected: Sequence[bool] | None = None) -> Array:
-        """X_i^T slopes_i of every worker, (workers, columns); zeros of those not selected."""
-        assert slopes.shape == self.shape[:1]
-        products = np.zeros((self.chunks[-1][0] + 1, self.shape[1]))
-        for worker, rows, count, arrays in self.chunks:
-            if selected is None or selected[worker]:
-                kernels.csc_matvec(self.shape[1], count, *arrays, slopes[rows], products[worker])
-        return products
-
-
-class RowBlock:
-    """Consecutive rows that stay in the cache: those of some workers, or some of those of one."""
-
-    def __init__(
-        self, X: Any, first: int, last: int, workers: slice, bounds: NDArray[np.int64], value: float | None = None
-    ) -> None:
-        """Rows `first` to `last` of X; `value` is the one number that is stored, if it is one."""
-        self.rows, self.workers, self.X = slice(first, last), workers, rows_of(X, first, last)
-        self.n_rows, self.n_features = last - first, int(X.shape[1])
-        self.n_workers = workers.stop - workers.start
-        self.starts = np.maximum(bounds[workers.start : workers.stop], first) - first
-        self._value = value
-        # Sparse rows of workers that are large enough are gone through worker by worker.
-        self._sparse = sparse.issparse(X)
-        self._each = self._sparse and (self.n_workers == 1 or self.X.nnz >= SMALL_WORKER * self.n_workers)
-
-    @cached_property
-    def _chunks(self) -> RowChunks:
-        return RowChunks(self.X, [*(self.starts.tolist() if self._each else [0]), self.n_rows], self._value)
-
-    @cached_property
-    def _block_diagonal(self) -> RowChunks:
-        matrix = kernels.block_diagonal(self.X, self.starts)
-        return RowChunks(matrix, [0, self.n_rows], self._value)
-
-    def times(self, w: Array, selected: Sequence[bool] | None = None) -> Array:
-        """X w; with the workers' models (workers, features), X_i w_i of every row of worker i."""
-        if not self._sparse:
-            if w.ndim == 1:
-                return np.asarray(self.X @ w)
-            return np.concatenate([own @ model for own, model in zip(self._by_worker(self.X), w, strict=True)])
-        if self._each:
-            return self._chunks.times(w, selected)
-        return self._chunks.times(w) if w.ndim == 1 else self._block_diagonal.times(w.ravel())
-
-    def transpose_times(self, slopes: Array, selected: Sequence[bool] | None = None) -> Array:
-        """X_i^T slopes_i of every worker, (workers, features)."""
-        if self._each:
-            return self._chunks.transpose_times(slopes, selected)
-        if self._sparse:
-            return self._block_diagonal.transpose_times(slopes).reshape(self.n_workers, self.n_features)
-        if self.n_workers >= MANY_WORKERS:
-            return np.asarray(np.add.reduceat(self.X * slopes[:, None], self.starts, axis=0))
-        pairs = zip(self._by_worker(self.X), self._by_worker(slopes), strict=True)
-        return np.stack([own_slopes @ own for own, own_slopes in pairs])
-
-    @property
-    def few_dense_workers(self) -> bool:
-        return not self._sparse and self.n_workers < MANY_WORKERS
-
-    def each_with(self, slopes: Array) -> Iterator[tuple[int, Any, Array]]:
-        """Every worker, its rows here, and what belongs to them."""
-        workers = range(self.workers.start, self.workers.stop)
-        return zip(workers, self._by_worker(self.X), self._by_worker(slopes), strict=True)
-
-    def sums(self, slopes: Array) -> Array:
-        """The sum over each worker's rows, (workers,)."""
-        return np.asarray(np.add.reduceat(slopes, self.starts))
-
-    def _by_worker(self, rows: Any) -> list[Any]:
-        return np.split(rows, self.starts[1:])
-
-
 class Segments:
     """Sums over consecutive stretches of a vector, the workers' rows of a stack, each row with its weight."""
 
@@ -157,17 +62,21 @@ class Segments:
         within = np.arange(int(pieces.sum())) - np.repeat(self._outer, pieces)
         self._inner = np.repeat(bounds[:-1], pieces) + SEGMENT * within
         self._weights = weights
+        self._whole = bool((pieces == 1).all())
 
     def sums(self, values: Array) -> Array:
         """One sum a stretch."""
         weighted = values if self._weights is None else self._weights * values
-        return np.asarray(np.add.reduceat(np.add.reduceat(weighted, self._inner), self._outer))
+        return self._added_up(np.add.reduceat(weighted, self._inner))
 
     def sums_of_logarithms(self, numbers: Array) -> Array:
         """One sum of logarithms a stretch; without weights by the logarithms of products: one for many numbers."""
         if self._weights is not None:
             return self.sums(np.log(numbers))
-        return np.asarray(np.add.reduceat(np.log(np.multiply.reduceat(numbers, self._inner)), self._outer))
+        return self._added_up(np.log(np.multiply.reduceat(numbers, self._inner)))
+
+    def _added_up(self, pieces: Array) -> Array:
+        return pieces if self._whole else np.asarray(np.add.reduceat(pieces, self._outer))
 
 
 class Batch:
@@ -289,14 +198,15 @@ class Batch:
         shape = (self.n_workers, layout.n_outputs, layout.columns)
         penalised = self._penalised(model)
         model = model.reshape(shape[1:] if masks is None else shape)
-        selected, holding = self._selected(workers), self._selected(workers if holders is None else holders)
+        selected = self._selected(workers)
+        holding = selected if holders is None or holders is workers else self._selected(holders)
         at_once = len(self.blocks) == 1 and layout.n_coefficients == layout.n_features
         gradients = np.zeros(0 if at_once else shape)
         row_margins, values = [], []  # block by block
         with np.errstate(over="ignore", invalid="ignore"):
             for block in self.blocks:
                 here = None if selected is None else selected[block.workers]
-                if here is not None and not any(here):
+                if here is not None and not here.any():
                     row_margins.append(
                         np.zeros((block.n_rows, layout.n_outputs) if layout.n_outputs > 1 else block.n_rows)
                     )
@@ -324,21 +234,24 @@ class Batch:
             gradients = gradients.reshape(self.n_workers, layout.n_coefficients)
             if self.scale_after:
                 gradients *= self.scale[:, None]
-            gradients += self._same_penalty * penalised if self._same_penalty else self.penalties[:, None] * penalised
+            if penalised.ndim == 1 and self._same_penalty:
+                kernels.add_to_rows(gradients, self._same_penalty * penalised)
+            else:
+                gradients += (self._same_penalty or self.penalties[:, None]) * penalised
         if masks is None and selected is None:
             self._newest = (w.copy(), z)
         self.passes += 2
         return losses, gradients
 
-    def _selected(self, workers: IntArray | None) -> list[bool] | None:
+    def _selected(self, workers: IntArray | None) -> Mask | None:
         """Of every worker whether it is one of these; None where all are."""
         if workers is None or len(workers) == self.n_workers:
             return None
         selected = np.zeros(self.n_workers, dtype=bool)
         selected[workers] = True
-        return selected.tolist()
+        return selected
 
-    def _margins(self, block: RowBlock, model: Array, selected: Sequence[bool] | None = None) -> Array:
+    def _margins(self, block: RowBlock, model: Array, selected: Mask | None = None) -> Array:
         """A w of every row, with a model (outputs, columns); A_i w_i with one for every worker, (N, outputs, columns).
 
         The rows of workers that are not selected are undefined.
@@ -359,9 +272,7 @@ class Batch:
             columns.append(z)
         return columns[0] if layout.n_outputs == 1 else np.stack(columns, axis=1)
 
-    def _add_transpose_product(
-        self, block: RowBlock, slopes: Array, gradients: Array, selected: Sequence[bool] | None
-    ) -> None:
+    def _add_transpose_product(self, block: RowBlock, slopes: Array, gradients: Array, selected: Mask | None) -> None:
         """Add A_i^T slopes_i of the block's workers to the gradients, (N, outputs, columns)."""
         n = self.layout.n_features
         if self.layout.n_outputs > 1 and block.few_dense_workers:

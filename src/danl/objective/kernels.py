@@ -30,6 +30,8 @@ FEW_ROWS = 2_048
 """Dense rows that are copied at a time, so that the copy stays in the cache."""
 CHUNK_ENTRIES = 1 << 16
 """Stored entries of a chunk whose values are the same: they and their places, 12 bytes each, stay in that cache."""
+LONG_ROW = 4096
+"""Numbers of an inner loop whose beginning and end no longer count."""
 NEARLY_DENSE = 0.24
 """Share of stored entries above which dense blocks beat a sparse product (measured; d^2 against 16 times entries^2)."""
 LARGE = 5_000_000
@@ -80,6 +82,19 @@ def squares_transpose_times(X: Any, slopes: Array) -> Array:
         return product
     parts = (slice(first, first + FEW_ROWS) for first in range(0, len(X), FEW_ROWS))
     return np.asarray(sum((slopes[part] @ np.square(X[part]) for part in parts), np.zeros(X.shape[1])))
+
+
+def add_to_rows(rows: Array, row: Array) -> None:
+    """Add one row to all, in place; of many short rows several at a time, so that the inner loop is a long one."""
+    count, d = rows.shape
+    at_once = LONG_ROW // d
+    if count < 2 * at_once or at_once < 2 or not rows.flags.c_contiguous:
+        rows += row
+        return
+    most = count - count % at_once
+    several = rows[:most].reshape(-1, at_once * d)
+    several += np.tile(row, at_once)
+    rows[most:] += row
 
 
 def repeated_value(X: Any) -> float | None:

@@ -25,6 +25,7 @@ from danl.methods.stopping import FLAT, Remark
 from danl.objective.centring import from_centred
 from danl.objective.problem import Problem
 from danl.objective.regions import IntArray, Regions
+from danl.policies.masks import coverage_counts
 from danl.protocol.costs import pruning_error, seconds_each
 from danl.protocol.hessian_form import fitting_pieces
 from danl.protocol.messages import PERMANENT, Array, Exchange, Failure, GradientTask, MomentsTask, Task
@@ -297,7 +298,7 @@ class Loop:
         objective, grad_norm = self._measure(method_state, info, w)
         trained = replies.trained(*masks.staleness.shape)
         up, down = bytes_up(exchange, replies, regions), bytes_down(exchange, regions)
-        coverage = tuple(trained.sum(axis=0).tolist())
+        coverage = tuple(coverage_counts(trained).tolist())
         if exchange.kind in TRAINING:
             masks = masks.after(trained, coverage)
         if exchange.kind == "gradient" and isinstance(task, GradientTask):

@@ -105,10 +105,10 @@ class BatchedWorkers:
             pruned = of_all
         losses, gradients = self.batch.losses_and_gradients(task.w, pruned, workers, senders)
         # A row for everyone who answered: those without a region are masked, and a copy would cost more.
-        return Replies(workers, losses[workers], self._of(gradients, workers), masks=masks)
+        return Replies(workers, self._of(losses, workers), self._of(gradients, workers), masks=masks)
 
     def _of(self, rows: Array, workers: IntArray) -> Array:
-        return rows if len(workers) == len(rows) else rows[workers]
+        return rows if len(workers) == len(rows) else rows.take(workers, axis=0)
 
     def _add_up(self, task: HessianTask | CurvatureTask, weights: Mapping[int, float]) -> HessianSum:
         """One product over the rows of all that count."""
