@@ -145,15 +145,17 @@ def trial_accepted(state: SafeguardedState, known: Known, losses: Array, setup: 
     step, weights = state.trial.step, state.weights
     if step is None and state.base.at_anchor:
         return True  # it is the anchor itself
-    reported = state.membership.members & ~np.isnan(losses)
-    if np.isposinf(losses[reported]).any():
+    membership = state.membership
+    everyone = membership.complete and math.isfinite(losses.sum() + known.losses.sum())
+    reported = membership.members if everyone else membership.members & ~np.isnan(losses)
+    if not everyone and (losses[reported] == np.inf).any():
         return False
-    common = reported & ~np.isnan(known.losses)
-    if not common.any():
+    common = reported if everyone else reported & ~np.isnan(known.losses)
+    if not everyone and not common.any():
         return True  # nobody of the anchor is left to compare with
     share = weights[common] / weights[common].sum()
     before, after = float(share @ known.losses[common]), float(share @ losses[common])
-    if step is not None and not reported[state.membership.members].all():
+    if step is not None and not everyone and not reported[membership.members].all():
         return low_enough(before, before + _estimated_change(state, known, losses, setup), known.scale)
     promised = step.length * step.slope if state.base.fresh and step is not None else known.owed
     return low_enough(before, after, known.scale, promised)

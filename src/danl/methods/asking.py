@@ -56,10 +56,14 @@ class Asking:
     @cached_property
     def awaited(self) -> Mask:
         """Whom a question that needs everyone still waits for, (N,)."""
-        membership, answers = self.state.membership, self._answers
+        return self.awaited_after(self._answers)
+
+    def awaited_after(self, answers: Answers) -> Mask:
+        """The same when these answers have come."""
+        membership, here = self.state.membership, answers.answered
         if self.state.trial.question == "full":
-            return np.asarray(membership.members & membership.alive & ~answers.answered)
-        return np.asarray(membership.alive & ~(answers.answered & (answers.sent | ~self._senders)))
+            return np.asarray(membership.members & membership.alive & ~here)
+        return np.asarray(membership.alive & ~(here & (answers.sent | ~self._senders)))
 
     @cached_property
     def _answers(self) -> Answers:

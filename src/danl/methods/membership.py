@@ -78,7 +78,9 @@ class Membership:
 
     def of(self, members: Mask) -> Membership:
         """With these members, once their Hessians are exchanged."""
-        return replace(self, members=members, regroup=False, complete=False)
+        # Of many, every question is counted: whether it was answered is looked at (`after`).
+        complete = self.complete and len(members) <= MANY and bool(members.all())
+        return replace(self, members=members, regroup=False, complete=complete)
 
     def reopened(self) -> Membership:
         """For a run that had ended and goes on: nobody has missed anything yet."""

@@ -91,13 +91,14 @@ class Safeguarded:
         if state.trial.question in ("masked", "gradient", "curvature"):
             assert state.known is not None
             return self._round(state, state.known, replies, setup)
-        answers = state.trial.answers or Answers.none(setup.n_workers, setup.regions)
-        numbers = self.options.hessian_form.numbers(setup.regions)
-        answers = answers.with_replies(replies, setup.regions, setup.weights, numbers)
-        state = replace(state, trial=replace(state.trial, answers=answers))
-        if Asking(self.options, setup, state).awaited.any():  # ask those missing again, for the same model
+        before, numbers = state.trial.answers, self.options.hessian_form.numbers(setup.regions)
+        found = replies, setup.regions, setup.weights, numbers
+        answers = Answers.of(*found) if before is None else before.with_replies(*found)
+        if Asking(self.options, setup, state).awaited_after(answers).any():  # asked again, for the same model
+            state = replace(state, trial=replace(state.trial, answers=answers))
             return self._some_answered(state, answers, setup)
-        state = replace(state, trial=replace(state.trial, answers=None))
+        if before is not None:
+            state = replace(state, trial=replace(state.trial, answers=None))
         return self._everyone_answered(state, answers, setup)
 
     def _with_members(self, state: SafeguardedState, replies: Replies, setup: Setup) -> SafeguardedState:
@@ -131,7 +132,7 @@ class Safeguarded:
         if known is not None and not trial_accepted(state, known, losses, setup):
             return self._rejected(state, known, losses, answers.gradients)
         state = self._compared(state, answers.gradients)
-        if trial.step is not None:
+        if trial.step is not None and state.ladder.certain:
             state = replace(state, ladder=replace(state.ladder, certain=False))
         known = state.known
         curvature, hessians = (None, None) if known is None else (known.curvature, known.hessians)
@@ -158,10 +159,11 @@ class Safeguarded:
     ) -> tuple[SafeguardedState, tuple[Curvature, SomeHessians | None] | None]:
         """The objective is that of those who answered, and its curvature that of those who sent theirs."""
         ladder, weights, here = state.ladder, state.weights, answers.answered
-        if not np.array_equal(here, state.membership.members):
+        if (here != state.membership.members).any():
             weights, ladder = weights_among(here, setup.weights), ladder.regrouped()
+            state = replace(state, weights=weights, ladder=ladder)
         numbers = np.asarray(answers.hessian) / float(setup.weights[here].sum())
-        made = self._curvature(replace(state, weights=weights, ladder=ladder), numbers, answers.sent, setup)
+        made = self._curvature(state, numbers, answers.sent, setup)
         membership, ladder = state.membership.of(here), ladder.with_curvature()
         return replace(state, weights=weights, membership=membership, ladder=ladder), made
 

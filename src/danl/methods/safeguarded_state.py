@@ -45,6 +45,20 @@ class Answers:
         nobody = np.zeros(n_workers, dtype=bool)
         return cls(np.full(n_workers, np.nan), zeros, came, nobody, nobody)
 
+    @classmethod
+    def of(cls, replies: Replies, regions: Regions, weights: Array, numbers: int) -> Answers:
+        """What the first exchange brought: all there is, as a rule."""
+        n_workers, sent = len(weights), replies.curvature_senders
+        at_once = replies.gradients is not None and replies.masks is None and len(replies.senders) == n_workers
+        if not at_once or (replies.curvatures and replies.curvature_sum is None):
+            return cls.none(n_workers, regions).with_replies(replies, regions, weights, numbers)
+        everyone, curved = np.ones(n_workers, dtype=bool), np.zeros(n_workers, dtype=bool)
+        came, hessian = np.ones((n_workers, regions.n_regions), dtype=bool), replies.curvature_sum
+        if hessian is not None:
+            curved[sent] = True
+        gradients, total = np.asarray(replies.gradients), 0.0 if hessian is None else hessian
+        return cls(replies.losses_of_all(n_workers), gradients, came, curved, everyone, total)
+
     @property
     def answered(self) -> Mask:
         """Whose whole gradient has come, (N,)."""

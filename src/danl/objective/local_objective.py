@@ -284,12 +284,15 @@ def assembled(
         else:
             matrix = np.empty((d, d))
             for k, m, weights in pairs:
-                block = np.empty((columns, columns))
+                block = matrix if layout.n_outputs == 1 else np.empty((columns, columns))
                 block[:n, :n] = sandwich(weights)
                 if layout.intercept:
                     block[:n, n] = block[n, :n] = X.T @ weights
                     block[n, n] = weights.sum()
+                if block is matrix:
+                    continue
                 here, there = slice(k * columns, (k + 1) * columns), slice(m * columns, (m + 1) * columns)
                 matrix[here, there] = matrix[there, here] = block  # symmetric itself
-    matrix[np.diag_indices(d)] += np.where(layout.penalised, penalty, 0.0)
+    if penalty:
+        matrix.flat[:: d + 1] += np.where(layout.penalised, penalty, 0.0)
     return matrix

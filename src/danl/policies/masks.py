@@ -100,7 +100,10 @@ class MaskRecord:
 
     def after(self, masks: BoolArray, coverage: Sequence[int] | None = None) -> MaskRecord:
         """Return the record with one more round, of masks (N, Q); `coverage` are their counts, where they are known."""
-        trained = [count for count in (coverage_counts(masks).tolist() if coverage is None else coverage) if count]
+        coverage = coverage_counts(masks).tolist() if coverage is None else coverage
+        if self.max_staleness == 0 and min(coverage) == len(masks):
+            return self  # everyone trained everything, as ever
+        trained = [count for count in coverage if count]
         staleness = staleness_after(self.staleness, masks)
         return MaskRecord(
             staleness=staleness,

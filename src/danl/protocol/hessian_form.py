@@ -96,8 +96,10 @@ class HessianForm:
         return places
 
 
-def piece_of(task: CurvatureTask, regions: Regions) -> tuple[int, int, bool]:
+def piece_of(task: HessianTask | CurvatureTask, regions: Regions) -> tuple[int, int, bool]:
     """The range of the numbers that a task asks for, and whether it is all of them."""
+    if isinstance(task, HessianTask):
+        return 0, packed_size(regions.n_coefficients), True
     numbers = HessianForm.of(task).numbers(regions)
     last = numbers if task.last is None else task.last
     return task.first, last, (task.first, last) == (0, numbers)
@@ -109,8 +111,7 @@ def pieces_of(exchange: Exchange, regions: Regions) -> tuple[IntArray, Mask]:
     assert isinstance(task, HessianTask | CurvatureTask)
     numbers, pieces = HessianForm.of(task).numbers(regions), exchange.pieces
     if pieces is None:
-        own = (0, numbers) if isinstance(task, HessianTask) else piece_of(task, regions)[:2]
-        pieces = np.tile(own, (len(exchange.workers), 1))
+        pieces = np.tile(piece_of(task, regions)[:2], (len(exchange.workers), 1))
     lengths = pieces[:, 1] - pieces[:, 0]
     return pieces, (lengths > 0) & (lengths < numbers)
 

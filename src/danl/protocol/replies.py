@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from danl.objective.regions import IntArray, Regions, as_items
 from danl.policies.masks import mask_bytes, with_a_region
 from danl.protocol.guards import NO_GUARDS, Guards, clipped, without_lone_infinities
 from danl.protocol.hessian_checks import numbers_fault, packed_fault
-from danl.protocol.hessian_form import pieces_of
+from danl.protocol.hessian_form import piece_of, pieces_of
 from danl.protocol.messages import (
     Array,
     CurvatureTask,
@@ -66,6 +66,7 @@ RANGE = 16
 """Bytes that say which piece of the curvature is asked for: where it begins and where it ends."""
 EVERYONE: IntArray = np.zeros(0, dtype=np.int64)
 """Stands for all that answered."""
+NOBODY: IntArray = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -132,11 +133,15 @@ class Replies:
     dropped: int = 0
     from_messages: bool = False
 
+    fills_in_defaults: ClassVar[bool] = True  # and nothing else: a copy has them (`danl.frozen`)
+
     def __post_init__(self) -> None:
         if self.senders is EVERYONE:
             object.__setattr__(self, "senders", self.workers)
         if self.curvature_senders is EVERYONE:
-            sent = self.workers if self.add_up is not None else np.array(sorted(self.curvatures), dtype=np.int64)
+            sent = self.workers if self.add_up is not None else NOBODY
+            if sent is NOBODY and self.curvatures:
+                sent = np.array(sorted(self.curvatures), dtype=np.int64)
             object.__setattr__(self, "curvature_senders", sent)
 
     @property
@@ -146,6 +151,8 @@ class Replies:
 
     def losses_of_all(self, n_workers: int) -> Array:
         """The losses by worker, (N,): nan where none came; a nan of the worker's counts as infinite."""
+        if len(self.workers) == n_workers and math.isfinite(self.losses.sum()):
+            return self.losses
         losses = np.full(n_workers, np.nan)
         losses[self.workers] = np.where(np.isnan(self.losses), np.inf, self.losses)
         return losses
@@ -153,8 +160,8 @@ class Replies:
     def trained(self, n_workers: int, n_regions: int) -> Mask:
         """Which (worker, region) pairs sent something to learn from, (N, Q)."""
         learnt = self.gradients is not None or "w" in self.values
-        if learnt and self.masks is not None and len(self.workers) == n_workers:
-            return self.masks
+        if learnt and len(self.workers) == n_workers:
+            return np.ones((n_workers, n_regions), dtype=bool) if self.masks is None else self.masks
         pairs = np.zeros((n_workers, n_regions), dtype=bool)
         if learnt and self.masks is None:
             pairs[self.workers] = True
@@ -186,8 +193,10 @@ def bytes_down(exchange: Exchange, regions: Regions) -> IntArray:
     """Bytes of the task of every worker that is asked, (n,)."""
     each, task, masks = np.full(len(exchange.workers), task_bytes(exchange.task)), exchange.task, exchange.masks
     if isinstance(task, HessianTask | CurvatureTask):
-        if masks is not None or exchange.pieces is not None:
-            each = np.array([task_bytes(own) for own in exchange.tasks().values()], dtype=np.int64)
+        if masks is None and exchange.pieces is None:  # the same of all
+            first, last, whole = piece_of(task, regions)
+            return each if whole or first == last else each + RANGE
+        each = np.array([task_bytes(own) for own in exchange.tasks().values()], dtype=np.int64)
         return np.asarray(each + RANGE * pieces_of(exchange, regions)[1])
     if masks is None:
         return each
@@ -213,9 +222,13 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
             each = replies.masks @ (8.0 * regions.sizes)  # whole numbers; BLAS takes a quarter of the time
             return np.asarray(each.astype(np.int64) + 8 + mask_bytes(regions.n_regions) * with_mask)
         case HessianTask() | CurvatureTask() as task:
-            pieces = pieces_of(exchange, regions)[0][np.searchsorted(exchange.workers, replies.workers)]
             itemsize = 8 if isinstance(task, HessianTask) else np.dtype(task.dtype).itemsize
-            each = itemsize * (pieces[:, 1] - pieces[:, 0]) + 8
+            if exchange.pieces is None:
+                first, last, _ = piece_of(task, regions)
+                each = np.full(n, itemsize * (last - first) + 8)
+            else:
+                pieces = exchange.pieces[np.searchsorted(exchange.workers, replies.workers)]
+                each = itemsize * (pieces[:, 1] - pieces[:, 0]) + 8
             if replies.masks is None:
                 return each + 8 * d
             asked = exchange.tasks()
@@ -263,10 +276,10 @@ class ReplyRules:
         if not replies.from_messages:
             self._check_arrays(exchange, replies)
         blown_up = has_blown_up(exchange.task)
-        if not blown_up and not _sums_are_finite(replies):
+        if not blown_up and not _sums_are_finite(replies, losses=_has_losses(exchange.task)):
             replies = replies.without(self._not_finite(exchange, replies))
-        if len(replies.curvature_senders):
-            replies = replies.without(self._bad_curvatures(exchange, replies, blown_up))
+        if replies.curvatures or (replies.add_up is None and len(replies.curvature_senders)):
+            replies = replies.without(self._bad_curvatures(exchange, replies, blown_up))  # else where they are added up
         if self.guards.drop_infinite and self.overflows:
             replies = without_lone_infinities(replies)
         if self.guards.clip is not None:
@@ -312,7 +325,7 @@ class ReplyRules:
             faults.setdefault(worker, Failure(worker, "invalid", fault))
 
         overflowed = self.overflows & np.isposinf(replies.losses)
-        if isinstance(exchange.task, ModelTask) and not isinstance(exchange.task, ScoresTask):
+        if _has_losses(exchange.task):
             for row in np.flatnonzero(~(np.isfinite(replies.losses) | overflowed)):
                 blame(int(replies.workers[row]), f"its loss is {float(replies.losses[row])}")
         excused = set(replies.workers[overflowed].tolist())
@@ -361,7 +374,10 @@ class ReplyRules:
             return replace(replies, curvature_sum=total)
         if not len(replies.curvature_senders):
             return replace(replies, add_up=None)
-        summed = replies.add_up({worker: float(weights[worker]) for worker in replies.curvature_senders.tolist()})
+        senders = replies.curvature_senders
+        summed = replies.add_up(dict(zip(senders.tolist(), weights[senders].tolist(), strict=True)))
+        if not summed.faults and not summed.lost:
+            return replace(replies, add_up=None, curvature_sum=summed.packed)
         failures = {worker: Failure(worker, "invalid", fault) for worker, fault in summed.faults.items()}
         failures |= {worker: Failure(worker, "died", reason) for worker, reason in summed.lost.items()}
         return replace(replies.without(failures), add_up=None, curvature_sum=summed.packed)
@@ -376,13 +392,17 @@ def _within(some: IntArray, all_of_them: IntArray) -> bool:
 
 def has_blown_up(task: object) -> bool:
     """Whether a task asks about a model beyond all bounds."""
-    return isinstance(task, ModelTask) and not bool(np.all(np.abs(task.w) <= HUGE))
+    return isinstance(task, ModelTask) and not bool(np.abs(task.w).max(initial=0.0) <= HUGE)  # nan is not <=
 
 
-def _sums_are_finite(replies: Replies) -> bool:
+def _has_losses(task: object) -> bool:
+    return isinstance(task, ModelTask) and not isinstance(task, ScoresTask)
+
+
+def _sums_are_finite(replies: Replies, *, losses: bool) -> bool:
     """Whether sums, of gradients those of squares, are finite: then all of it is. Else finite numbers may overflow."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if not math.isfinite(replies.losses.sum()):
+        if losses and not math.isfinite(replies.losses.sum()):
             return False
         if replies.gradients is not None:
             numbers = replies.gradients.ravel()

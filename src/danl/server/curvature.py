@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ RELATIVE_FLOOR = 1e-12
 diagonal is 1, is below this share of the largest are those the data says nothing about: some thousand roundings."""
 EIGENVALUE_ROUNDING = 1e-15
 """Eigenvalues below this share of the largest are rounding: no mu, however small, lets a step divide by them."""
+FAR = 1e3
+"""What is so many times above a floor is so whatever the rounding."""
 GRADIENT_ROUNDING = 1e3 * float(np.finfo(float).eps)
 """A sum of rows is rounded to a few hundred machine epsilons of its terms, at most."""
 
@@ -136,11 +139,13 @@ def project(hessian: Array, mu: float, least: float | None = None) -> ProjectedH
 
 
 def _in_units_of_the_diagonal(hessian: Array) -> ProjectedHessian:
+    floor = RELATIVE_FLOOR * len(hessian)  # the trace, d, is at least the largest eigenvalue
+    factor, failed = dpotrf(hessian.T, clean=0)
+    if not failed and _clearly_above(hessian, factor, floor):
+        return ProjectedHessian(hessian, np.asarray(factor))
     scaled, scale = with_unit_diagonal(hessian)
-    if _above(scaled, RELATIVE_FLOOR * len(hessian)):  # the trace, d, is at least the largest eigenvalue
-        factor, failed = dpotrf(hessian.T, clean=0)
-        if not failed:
-            return ProjectedHessian(hessian, np.asarray(factor))
+    if not failed and _above(scaled, floor):
+        return ProjectedHessian(hessian, np.asarray(factor))
     eigenvalues, vectors = np.linalg.eigh(scaled)
     top = _top(eigenvalues)
     flat = eigenvalues < RELATIVE_FLOOR * top
@@ -153,6 +158,17 @@ def with_unit_diagonal(hessian: Array) -> tuple[Array, Array]:
     diagonal = hessian.diagonal()
     scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     return scale[:, None] * hessian * scale, scale
+
+
+def _clearly_above(hessian: Array, factor: Array, floor: float) -> bool:
+    """Whether the factor alone proves that in units in which the diagonal is 1 every eigenvalue is far above the floor.
+
+    Of d eigenvalues that add up to d, those beside the lowest have a product of at most (d / (d - 1))^(d - 1) < e: the
+    lowest is more than the determinant / e, and that is the product of the factor's squared diagonal, in these units.
+    """
+    with np.errstate(all="ignore"):
+        shares = np.square(factor.diagonal()) / hessian.diagonal()
+        return bool(shares.prod() > FAR * math.e * floor)  # nan is not
 
 
 def _above(hessian: Array, floor: float) -> bool:

@@ -27,7 +27,7 @@ from danl.protocol.messages import (
     GradientTask,
     HessianTask,
     LossTask,
-    Mask,
+    MomentsTask,
     packed_size,
 )
 from danl.protocol.replies import HUGE_LOSS, HessianSum, Replies, has_blown_up
@@ -53,6 +53,8 @@ class BatchedWorkers:
         if not len(workers):
             return Replies()
         match task:
+            case MomentsTask():
+                return self._moments(workers)
             case LossTask():
                 return Replies(workers, self.batch.losses(task.w)[workers])
             case GradientTask(batch_size=None) if task.submodel == "full" or exchange.idle is None:
@@ -60,25 +62,37 @@ class BatchedWorkers:
             case (
                 HessianTask(batch_size=None)
                 | CurvatureTask(kind="full", batch_size=None, mask=None, first=0, last=None)
-                | CurvatureTask(kind="diag", batch_size=None, hessian_batch=None, dtype="float64", mask=None, last=None)
+                | CurvatureTask(
+                    kind="diag", batch_size=None, hessian_batch=None, dtype="float64", mask=None, first=0, last=None
+                )
             ):
+                if exchange.pieces is None:
+                    return self._hessians(exchange, task, workers)
                 pieces, incomplete = pieces_of(exchange, self._regions)
-                return None if incomplete.any() else self._hessians(exchange, task, pieces[:, 0] < pieces[:, 1])
+                curved = pieces[:, 0] < pieces[:, 1]
+                return None if incomplete.any() else self._hessians(exchange, task, workers[curved])
         return None
 
-    def _hessians(self, exchange: Exchange, task: HessianTask | CurvatureTask, curved: Mask) -> Replies:
+    def _hessians(self, exchange: Exchange, task: HessianTask | CurvatureTask, curved: IntArray) -> Replies:
         """The gradients, and the Hessians of those that send one: added up when it is known whose count."""
         workers, question = exchange.workers, (task.exchange, task.w)
         if exchange.masks is None:
             losses, gradients = self.batch.losses_and_gradients(task.w)
-            replies = Replies(workers, losses[workers], self._of(gradients, workers))
+            replies = Replies(workers, self._of(losses, workers), self._of(gradients, workers))
         else:
             replies = self._masked_gradients(replace(exchange, idle=LossTask(*question)), GradientTask(*question))
         add_up = partial(self._add_up, task)
         if isinstance(task, CurvatureTask) and task.dtype == "float32":
             excused = (replies.losses >= HUGE_LOSS) | has_blown_up(task)
             add_up = partial(self._add_up_rounded, task, set(workers[excused].tolist()))
-        return replace(replies, curvature_senders=workers[curved], add_up=add_up)
+        return replace(replies, curvature_senders=curved, add_up=add_up)
+
+    def _moments(self, workers: IntArray) -> Replies:
+        """Means and variances of the columns, one worker after the other: a pass over the rows, once in a run."""
+        each = [self._workers[worker].objective.moments() for worker in workers.tolist()]
+        means, variances, targets = (np.array(own) for own in zip(*each, strict=True))
+        values = {"means": means, "variances": variances, "targets": targets}
+        return Replies(workers, np.full(len(workers), np.nan), values=values)
 
     def _masked_gradients(self, exchange: Exchange, task: GradientTask) -> Replies:
         """Lines 11-14 of Algorithm 1 for all of them."""
