@@ -9,6 +9,7 @@ the one over all rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -84,8 +85,22 @@ def partition(
         count = _check_workers(workers, len(targets))
         groups = divide(targets, count, _generator(seed), **(defaults | options))
         _fill_empty(groups)
-        names = [f"worker-{index}" for index in range(count)]
+        names = _worker_names(count)
     return _shards(X, targets, row_weights, [np.sort(rows) for rows in groups], names, columns, target)
+
+
+def as_they_lie(X: Any, y: NDArray[np.float64], workers: int, weights: NDArray[np.float64] | None) -> list[Shard]:
+    """The rows in stretches as even as possible, without a copy; of rows whose entries are known to be finite."""
+    X, y, weights = check_rows(X, y, weights, known_finite=True)
+    share, larger = divmod(len(y), workers)
+    bounds = [number * share + min(number, larger) for number in range(workers + 1)]
+    rows = np.arange(len(y))
+    groups, names = [rows[first:last] for first, last in pairwise(bounds)], _worker_names(workers)
+    return _stretches(X, y, weights, groups, names)
+
+
+def _worker_names(workers: int) -> list[str]:
+    return [f"worker-{index}" for index in range(workers)]
 
 
 def _shards(
@@ -102,6 +117,19 @@ def _shards(
     in_order = len(order) == 0 or bool((np.diff(order) == 1).all())
     X, y = (X, y) if in_order else (X[order], y[order])
     weights = weights if weights is None or in_order else weights[order]
+    return _stretches(X, y, weights, groups, names, columns, target)
+
+
+def _stretches(
+    X: Any,
+    y: NDArray[np.float64],
+    weights: NDArray[np.float64] | None,
+    groups: list[Rows],
+    names: list[str],
+    columns: Names | None = None,
+    target: str | None = None,
+) -> list[Shard]:
+    """The shards of rows that are sorted by worker; `groups` are where they were before."""
     shards, first = [], 0
     for rows, name in zip(groups, names, strict=True):
         own = slice(first, first + len(rows))
@@ -121,10 +149,6 @@ def _shards(
 
 def _iid(y: NDArray[np.float64], workers: int, rng: np.random.Generator) -> list[Rows]:
     return np.array_split(rng.permutation(len(y)), workers)
-
-
-def _contiguous(y: NDArray[np.float64], workers: int, rng: np.random.Generator) -> list[Rows]:
-    return np.array_split(np.arange(len(y)), workers)
 
 
 def _sorted(y: NDArray[np.float64], workers: int, rng: np.random.Generator, *, shuffle: float) -> list[Rows]:
@@ -154,7 +178,6 @@ def _quantity(y: NDArray[np.float64], workers: int, rng: np.random.Generator, *,
 
 _SCHEMES: dict[str, tuple[Callable[..., list[Rows]], dict[str, SpecValue]]] = {
     "iid": (_iid, {}),
-    "contiguous": (_contiguous, {}),
     "sorted": (_sorted, {"shuffle": 0.0}),
     "dirichlet": (_dirichlet, {"alpha": 0.5}),
     "quantity": (_quantity, {"alpha": 1.0}),

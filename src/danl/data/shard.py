@@ -91,9 +91,10 @@ class Shard:
     @property
     def nbytes(self) -> int:
         """Memory the shard takes, index arrays included."""
-        parts = [self.X.data, self.X.indices, self.X.indptr] if sparse.issparse(self.X) else [self.X]
-        parts += [self.y, self.rows] if self.weights is None else [self.y, self.rows, self.weights]
-        return sum(int(part.nbytes) for part in parts)
+        X, of_rows = self.X, self.y.nbytes + self.rows.nbytes
+        if self.weights is not None:
+            of_rows += self.weights.nbytes
+        return int(of_rows + (X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sparse.issparse(X) else X.nbytes))
 
 
 @dataclass(frozen=True)
@@ -116,15 +117,15 @@ class ShardInfo:
 
 def info_of(shard: Shard, binary: bool) -> ShardInfo:
     """What the server is to know of a shard."""
-    stored = int(shard.X.nnz) if sparse.issparse(shard.X) else int(shard.X.size)
-    ones = int(np.count_nonzero(shard.y == 1))
+    rows, stored = shard.n_rows, int(shard.X.nnz) if sparse.issparse(shard.X) else int(shard.X.size)
+    ones = int(np.count_nonzero(shard.y == 1)) if binary else 0
     return ShardInfo(
-        rows=shard.n_rows,
+        rows=rows,
         total_weight=shard.total_weight,
         n_features=shard.n_features,
         nbytes=shard.nbytes,
-        entries_per_row=stored / shard.n_rows,
-        fewest_of_a_class=min(ones, shard.n_rows - ones) if binary else shard.n_rows,
+        entries_per_row=stored / rows,
+        fewest_of_a_class=min(ones, rows - ones) if binary else rows,
         feature_names=shard.feature_names,
         target_name=shard.target_name,
         site=shard.name,
@@ -132,15 +133,23 @@ def info_of(shard: Shard, binary: bool) -> ShardInfo:
 
 
 def check_rows(
-    X: Any, y: ArrayLike, weights: ArrayLike | None = None, *, feature_names: Sequence[str] | None = None
+    X: Any,
+    y: ArrayLike,
+    weights: ArrayLike | None = None,
+    *,
+    feature_names: Sequence[str] | None = None,
+    known_finite: bool = False,
 ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None]:
     """Return X as CSR or dense float64 and y and weights as float64, or say which entry is wrong.
 
-    Entries must be finite, lengths must agree, weights must not be negative nor all zero.
+    Entries must be finite, lengths must agree, weights must not be negative nor all zero. With `known_finite` somebody
+    has looked at the entries already, and a pass over them is saved.
     """
     X = _as_matrix(X)
     targets = _as_vector("y", y, X.shape[0])
     row_weights = None if weights is None else _as_vector("weights", weights, X.shape[0])
+    if known_finite:
+        return X, targets, row_weights
     entry = _first_not_finite(X)
     if entry is not None:
         row, column, value = entry

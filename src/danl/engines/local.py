@@ -60,7 +60,8 @@ class Local:
     ) -> None:
         check_share("dropout", dropout, one=False)
         self._dropout, self._away = dropout, dict(away or {})
-        self._seed, self._rng, self._drawn = seed, np.random.default_rng(seed), 0
+        self._seed, self._drawn = seed, 0
+        self._rng: np.random.Generator | None = None  # made when it is asked
         self._workers: list[Worker] = []
         self._shards: list[Shard] = []
         self._batched = batched
@@ -77,7 +78,7 @@ class Local:
 
     def open(self, problem: BaseProblem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
         """Make a worker of every shard; dropouts are counted anew."""
-        self._rng, self._drawn = np.random.default_rng(self._seed), 0
+        self._rng, self._drawn = None, 0
         if isinstance(problem, Problem):
             here = list(problem.local_objectives)
         else:
@@ -130,10 +131,11 @@ class Local:
             if first <= number and (last is None or number <= last)
         }
         if self._dropout > 0:
+            rng = self._rng = self._rng or np.random.default_rng(self._seed)
             while self._drawn < number:  # those that another process has played
-                self._rng.random(len(self._workers))
+                rng.random(len(self._workers))
                 self._drawn += 1
-            missing = self._rng.random(len(self._workers)) < self._dropout
+            missing = rng.random(len(self._workers)) < self._dropout
             self._drawn += 1
             absent |= {int(worker) for worker in np.flatnonzero(missing)}
         return absent

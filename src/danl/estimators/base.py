@@ -24,7 +24,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from danl.checks import check_choice, check_number, check_share, check_whole
-from danl.data.partition import partition
+from danl.data.partition import as_they_lie, partition
 from danl.data.shard import Shard
 from danl.errors import DanlWarning, InputError
 from danl.estimators.inference import Inference, request_inference
@@ -181,13 +181,17 @@ class DANLModel(FittedAttributes):
         if groups is None:
             # Who has which rows matters only where not everyone is asked for everything; as they lie, none is copied.
             plain = (self.method, self.engine, self.policy) == ("danl", "local", None)
-            scheme, workers = "contiguous" if plain else "iid", min(self.workers, n_rows)
-            shards = partition(X, y, workers=workers, scheme=scheme, seed=self._seed, weights=weights)
+            workers = min(self.workers, n_rows)
+            if plain:
+                shards = as_they_lie(X, y, workers, weights)
+            else:
+                shards = partition(X, y, workers=workers, seed=self._seed, weights=weights)
         else:
             shards = _by_group(X, y, groups, weights)
-        names = tuple(self._names())
-        if hasattr(self, "feature_names_in_") and len(set(names)) == len(names):
-            shards = [replace(shard, feature_names=names) for shard in shards]
+        if hasattr(self, "feature_names_in_"):
+            names = tuple(self._names())
+            if len(set(names)) == len(names):
+                shards = [replace(shard, feature_names=names) for shard in shards]
         alpha = 1.0 / (self.C * total) if self.alpha is None else float(self.alpha)
         return Problem(shards, loss=loss, alpha=alpha, weighting="samples", intercept=self.fit_intercept)
 

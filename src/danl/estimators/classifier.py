@@ -19,6 +19,10 @@ from danl.objective.losses import MULTINOMIAL, Array
 from danl.run.result import Result
 
 
+LABELS = "biu"
+"""Kinds of arrays whose entries are labels whatever they are: booleans and whole numbers."""
+
+
 @dataclass(eq=False, repr=False)
 class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
     """Logistic regression, binary or multinomial, that gives the pooled fit's answer from rows in shards.
@@ -79,9 +83,13 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
     class_weight: Any = field(default=None, kw_only=True)
 
     def _targets(self, y: Any, weights: Array | None) -> tuple[Array, str, Array | None]:
-        check_classification_targets(y)
+        plain = y.dtype.kind in LABELS  # any numbers of these are classes; scikit-learn takes longer than a small fit
+        if not plain:
+            check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         count = len(self.classes_)
+        if plain and 2 * count > len(y):
+            check_classification_targets(y)  # which warns where nearly every row has a class of its own
         if count < 2:
             raise ValueError(  # scikit-learn looks for these words
                 f"y: classifier needs at least 2 classes in the data, and there is one class only: {self.classes_[0]}"

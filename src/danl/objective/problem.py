@@ -25,7 +25,7 @@ from danl.checks import check_number
 from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
 from danl.data.schema import LISTED, Names, agreed, in_order, labelled, names_of
-from danl.data.shard import Shard, ShardInfo, info_of
+from danl.data.shard import Shard, ShardInfo, info_of, stacked
 from danl.errors import InputError, bad_argument
 from danl.objective.batch import Batch
 from danl.objective.centring import centred
@@ -221,10 +221,10 @@ class Problem(BaseProblem):
             raise InputError("shards: must hold at least one shard; make them with danl.partition(X, y, workers=10)")
         self.feature_names = _agreed_columns(shards, [shard.name for shard in shards])
         self.shards = tuple(in_order(shard, self.feature_names) for shard in shards)
-        targets = np.concatenate([shard.y for shard in self.shards])
+        targets = stacked([shard.y for shard in self.shards])
         self.loss.check_targets(targets)
         try_loss(self.loss, targets)
-        if self.loss.binary and np.unique(targets).size < 2:
+        if self.loss.binary and targets.min() == targets.max():
             raise InputError(
                 f"y: all {targets.size} targets are {targets[0]:g}, and loss {self.loss.name!r} needs both classes, "
                 "0 and 1; check the labels or use loss='squared'"
@@ -329,6 +329,14 @@ def _agreed_columns(
     shards: Sequence[Shard | ShardInfo], sites: Sequence[str], wanted: Names | None = None
 ) -> Names | None:
     """The names of the columns in the order all shards use; all must have as many."""
+    first = shards[0]
+    if wanted is None and all(
+        each.n_features == first.n_features
+        and each.feature_names is first.feature_names
+        and each.target_name == first.target_name
+        for each in shards
+    ):
+        return first.feature_names
     labels, widths = labelled(sites), dict[int, str]()
     names = agreed([(each.feature_names, each.target_name) for each in shards], labels, wanted)
     for each, label in zip(shards, labels, strict=True):

@@ -98,8 +98,9 @@ class RowBlock:
         if self.n_workers >= MANY_WORKERS:
             return np.asarray(np.add.reduceat(self.X * slopes[:, None], self.starts, axis=0))
         products = np.empty((self.n_workers, self.n_features))
-        for product, own, own_slopes in zip(products, self._own_rows, self._by_worker(slopes), strict=True):
-            np.dot(own_slopes, own, out=product)
+        for workers, rows, own in self._alike:
+            count, size, _ = own.shape
+            np.matmul(slopes[rows].reshape(count, 1, size), own, out=products[workers, None])
         return products
 
     @property
@@ -119,6 +120,17 @@ class RowBlock:
     def _stretches(self) -> list[slice]:
         ends = [*self.starts.tolist(), self.n_rows]
         return [slice(first, last) for first, last in pairwise(ends)]
+
+    @cached_property
+    def _alike(self) -> list[tuple[slice, slice, Any]]:
+        """Neighbours with as many rows each: who, where these are, and the rows, (workers, rows of one, features)."""
+        ends, sizes = [*self.starts.tolist(), self.n_rows], [own.stop - own.start for own in self._stretches]
+        changes = [i for i in range(1, self.n_workers) if sizes[i] != sizes[i - 1]]
+        made = []
+        for a, b in pairwise([0, *changes, self.n_workers]):
+            rows = slice(ends[a], ends[b])
+            made.append((slice(a, b), rows, self.X[rows].reshape(b - a, sizes[a], self.n_features)))
+        return made
 
     @cached_property
     def _own_rows(self) -> list[Any]:

@@ -100,9 +100,9 @@ def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = ()
         "method_options": options,
         "curvature_why": run.curvature_why,
         "policy": repr(setup.policy),
-        "regions": [int(size) for size in setup.regions.sizes],
+        "regions": setup.regions.sizes.tolist(),
         "workers": problem.n_workers,
-        "rows": [0 if worker in excluded else int(rows) for worker, rows in enumerate(problem.rows)],
+        "rows": [0 if worker in excluded else rows for worker, rows in enumerate(problem.rows.tolist())],
         "features": problem.n_features,
         "feature_names": None if problem.feature_names is None else list(problem.feature_names),
         "outputs": problem.layout.n_outputs,
@@ -115,7 +115,7 @@ def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = ()
         "tol": setup.tol,
         "seed": setup.seed,
         "engine": repr(engine),
-        "w0": [float(value) for value in setup.w0],
+        "w0": setup.w0.tolist(),
     }
 
 

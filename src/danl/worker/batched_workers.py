@@ -15,6 +15,7 @@ import numpy as np
 
 from danl.frozen import replace
 from danl.objective.batch import Batch
+from danl.objective.moments import moments_of_each
 from danl.objective.problem import BaseProblem, Problem
 from danl.objective.regions import IntArray
 from danl.objective.row_samples import RowSample
@@ -88,9 +89,9 @@ class BatchedWorkers:
         return replace(replies, curvature_senders=curved, add_up=add_up)
 
     def _moments(self, workers: IntArray) -> Replies:
-        """Means and variances of the columns, one worker after the other: a pass over the rows, once in a run."""
-        each = [self._workers[worker].objective.moments() for worker in workers.tolist()]
-        means, variances, targets = (np.array(own) for own in zip(*each, strict=True))
+        """Means and variances of the columns, once in a run."""
+        objectives = [self._workers[worker].objective for worker in workers.tolist()]
+        means, variances, targets = moments_of_each(objectives, self.batch)
         values = {"means": means, "variances": variances, "targets": targets}
         return Replies(workers, np.full(len(workers), np.nan), values=values)
 
