@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -153,12 +153,16 @@ def trial_accepted(state: SafeguardedState, known: Known, losses: Array, setup: 
     common = reported if everyone else reported & ~np.isnan(known.losses)
     if not everyone and not common.any():
         return True  # nobody of the anchor is left to compare with
-    share = weights[common] / weights[common].sum()
-    before, after = float(share @ known.losses[common]), float(share @ losses[common])
+    before, after = _averages(weights[common], known.losses[common], losses[common])
     if step is not None and not everyone and not reported[membership.members].all():
         return low_enough(before, before + _estimated_change(state, known, losses, setup), known.scale)
     promised = step.length * step.slope if state.base.fresh and step is not None else known.owed
     return low_enough(before, after, known.scale, promised)
+
+
+def _averages(weights: Array, before: Array, after: Array) -> tuple[float, float]:
+    share = weights / weights.sum()
+    return float(share @ before), float(share @ after)
 
 
 def _estimated_change(state: SafeguardedState, known: Known, losses: Array, setup: Setup) -> float:
@@ -180,17 +184,18 @@ def _estimated_change(state: SafeguardedState, known: Known, losses: Array, setu
 
 def objective_at_anchor(known: Known, weights: Array) -> float:
     """The members' objective at the model the run would return, as they reported it."""
-    return float(weights @ np.where(weights > 0, known.losses, 0.0))
+    everyone = float(weights @ known.losses)
+    return everyone if math.isfinite(everyone) else float(weights @ np.where(weights > 0, known.losses, 0.0))
 
 
-def anchored(known: Known, losses: Array, weights: Array, members: Mask) -> Known:
-    """What is known with a new anchor, where every member reported its loss."""
+def anchored(known: Known, losses: Array, weights: Array, members: Mask, **learnt: Any) -> Known:
+    """What is known with a new anchor, where every member reported its loss; `learnt` is what else is new."""
     scale = float(weights[members] @ np.abs(losses[members]))
     largest = max(known.largest, scale)
-    return replace(known, losses=losses, scale=scale_of(scale, largest), largest=largest, owed=0.0)
+    return replace(known, losses=losses, scale=scale_of(scale, largest), largest=largest, owed=0.0, **learnt)
 
 
-def with_margins(known: Known, w: Array) -> Known:
+def with_margins(known: Known, w: Array, **learnt: Any) -> Known:
     """The scale of the objective is never below the rounding of the margins: w^T Pi w is about their square."""
-    largest = max(known.largest, margins_of(known.curvature, w))
-    return replace(known, largest=largest, scale=scale_of(known.scale, largest))
+    largest = max(known.largest, margins_of(learnt.get("curvature", known.curvature), w))
+    return replace(known, largest=largest, scale=scale_of(known.scale, largest), **learnt)

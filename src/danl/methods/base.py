@@ -91,7 +91,12 @@ class Setup:
 
     def strong_convexity_of(self, weights: Array) -> float:
         """The same for the objective with other weights: that of the workers that are there."""
-        return 0.0 if self.free.any() else float(weights @ self.penalties)
+        return 0.0 if self.any_free else float(weights @ self.penalties)
+
+    @cached_property
+    def any_free(self) -> bool:
+        """Whether some number of w has no penalty."""
+        return bool(self.free.any())
 
     def floor(self, mu: float | None, weights: Array | None = None) -> float:
         """The projection's floor: the one asked for, or the objective's strong convexity."""

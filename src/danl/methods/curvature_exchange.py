@@ -8,6 +8,7 @@ those on a whole Hessian end with it, those on a part of it go on.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,9 +72,10 @@ def new_curvature(
 
     `numbers` is their sum, weighted as in the objective of the members, whose weights are `weights`.
     """
-    if not np.isfinite(numbers).all():
+    if not math.isfinite(numbers.sum()) and not np.isfinite(numbers).all():  # a finite sum says that all of them are
         return None
-    form, mu, least = options.hessian_form, setup.floor(options.mu, weights), setup.strong_convexity_of(weights)
+    form, least = options.hessian_form, setup.strong_convexity_of(weights)
+    mu = least if options.mu is None else options.mu
     hessians = None
     if form.kind == "full":
         total = unpack(numbers, setup.n_coefficients)

@@ -291,7 +291,8 @@ class Ladder:
             )
             if step.decrement <= setup.tol or ladder._stalled(step, options):
                 return replace(ladder, why="the tolerance is reached"), step, None
-            ladder = replace(ladder, sampling=self.sampling.after_exact(step.gain, finish=options.finish))
+            if self.sampling.batch_size is not None:
+                ladder = replace(ladder, sampling=self.sampling.after_exact(step.gain, finish=options.finish))
         ladder, question = ladder._question(step, state, known, options, setup.tol, exact=exact)
         return ladder, step, question
 

@@ -79,7 +79,9 @@ class Membership:
     def of(self, members: Mask) -> Membership:
         """With these members, once their Hessians are exchanged."""
         # Of many, every question is counted: whether it was answered is looked at (`after`).
-        complete = self.complete and len(members) <= MANY and bool(members.all())
+        complete = self.complete and len(members) <= MANY and np.count_nonzero(members) == len(members)
+        if complete and not self.regroup:
+            return self
         return replace(self, members=members, regroup=False, complete=complete)
 
     def reopened(self) -> Membership:

@@ -30,6 +30,7 @@ again of those missing, for the same model. Losses are compared over the same wo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -94,7 +95,7 @@ class Safeguarded:
         before, numbers = state.trial.answers, self.options.hessian_form.numbers(setup.regions)
         found = replies, setup.regions, setup.weights, numbers
         answers = Answers.of(*found) if before is None else before.with_replies(*found)
-        if Asking(self.options, setup, state).awaited_after(answers).any():  # asked again, for the same model
+        if not answers.complete and Asking(self.options, setup, state).awaited_after(answers).any():  # ask them again
             state = replace(state, trial=replace(state.trial, answers=answers))
             return self._some_answered(state, answers, setup)
         if before is not None:
@@ -144,15 +145,16 @@ class Safeguarded:
             if hessians is not None:  # their rest may be another one: it begins here
                 hessians = hessians.with_gradients(trial.w, answers.gradients, state.weights, self.options.pairs)
         assert curvature is not None
-        state = replace(state, base=Point(trial.w, losses, at_anchor=True, fresh=True))
+        state = replace(state, w=trial.w, base=Point(trial.w, losses, at_anchor=True, fresh=True))
         memory = Memory.fresh(answers.gradients, trial.w, setup.regions.n_regions, stamp=state.round)
-        now = known or Known(curvature, memory, losses, scale=0.0)
-        now = replace(now, curvature=curvature, hessians=hessians, memory=memory)
-        now = anchored(now, losses, state.weights, state.membership.members)
+        now, members = known or Known(curvature, memory, losses, scale=0.0), state.membership.members
+        now = anchored(
+            now, losses, state.weights, members, curvature=curvature, hessians=hessians, memory=memory
+        )
         if known is None:
             now = with_margins(now, trial.w)
             now = replace(now, initial=InitialCurvature.of(curvature, now.scale, setup))
-        return self._next(replace(state, w=trial.w), now, memory.mean_all(state.weights), setup, exact=True)
+        return self._next(state, now, memory.mean_all(state.weights), setup, exact=True)
 
     def _with_hessians(
         self, state: SafeguardedState, answers: Answers, setup: Setup
@@ -292,9 +294,10 @@ class Safeguarded:
             return state
         hessians, exact = known.hessians, trial.step is not None and state.base.fresh
         seen = hessians.mismatch(known.curvature, trial.w, gradients, state.weights) if exact else None
-        ladder = replace(state.ladder, mismatch=seen)
         hessians = hessians.with_gradients(trial.w, gradients, state.weights, self.options.pairs)
-        return replace(state, ladder=ladder, known=replace(known, hessians=hessians))
+        if hessians is known.hessians and seen is state.ladder.mismatch:
+            return state  # there is no rest
+        return replace(state, ladder=replace(state.ladder, mismatch=seen), known=replace(known, hessians=hessians))
 
     # Rules 2 to 4.
 
@@ -315,21 +318,18 @@ class Safeguarded:
         rejected: bool = False,
     ) -> Absorbed:
         """Line 20's step from the base, and what to ask about the model it leads to; or the end of the run."""
-        base, norm = state.base, np.nan
+        base, curvature, norm = state.base, known.curvature, np.nan
         if exact:
-            known, norm = with_margins(known, base.w), float(np.linalg.norm(gradient))
-        curvature = known.curvature
-        if exact and isinstance(curvature, QuasiNewton):
-            curvature = curvature.with_gradient(base.w, gradient, state.weights, self.options.pairs)
-            known = replace(known, curvature=curvature)
+            if isinstance(curvature, QuasiNewton):
+                curvature = curvature.with_gradient(base.w, gradient, state.weights, self.options.pairs)
+            known, norm = with_margins(known, base.w, curvature=curvature), math.sqrt(gradient @ gradient)
         share = 1.0 if known.hessians is None else known.hessians.share
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
         ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)
         status, remark = (None, None) if question else final_status("converged", known.initial, base.w, step)
         if exact:
-            known = replace(known, owed=step.length * step.slope)
-        if exact and known.initial is not None:
-            known = replace(known, initial=known.initial.after(step.direction))
+            initial = None if known.initial is None else known.initial.after(step.direction)
+            known = replace(known, owed=step.length * step.slope, initial=initial)
         trial = _trial(question or "full", base, step) if status is None else state.trial
         state = replace(state, trial=trial, ladder=ladder, known=known, status=status, remark=remark)
         return _recorded(state, exact_norm=norm, rejected=rejected)

@@ -60,6 +60,11 @@ class Answers:
         return cls(replies.losses_of_all(n_workers), gradients, came, curved, everyone, total)
 
     @property
+    def complete(self) -> bool:
+        """Whether everyone has sent everything."""
+        return np.count_nonzero(self.came) == self.came.size and np.count_nonzero(self.sent) == self.sent.size
+
+    @property
     def answered(self) -> Mask:
         """Whose whole gradient has come, (N,)."""
         return np.asarray(self.came.all(axis=1))

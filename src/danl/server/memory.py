@@ -77,7 +77,8 @@ class Memory:
     @classmethod
     def fresh(cls, fragments: Array, w: Array, n_regions: int, stamp: int = 0) -> Memory:
         """Line 6: every fragment of every worker at the same model."""
-        return cls(fragments, np.full((len(fragments), n_regions), stamp), {stamp: w})
+        stamps = np.zeros((len(fragments), n_regions), dtype=np.int64)
+        return cls(fragments, stamps + stamp if stamp else stamps, {stamp: w})
 
     @cached_property
     def fragments(self) -> Array:
