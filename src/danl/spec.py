@@ -69,6 +69,11 @@ def _parameters(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(factory).parameters
 
 
+@cache
+def _needs_nothing(factory: Callable[..., Any]) -> bool:
+    return all(each.default is not each.empty or each.kind in _VARIADIC for each in _parameters(factory).values())
+
+
 @dataclass(frozen=True)
 class Registry(Generic[T]):
     """Makes objects of one kind from text: a name, and options as keyword arguments of whatever the name stands for.
@@ -105,6 +110,8 @@ class Registry(Generic[T]):
             return given
         name, options = parse_spec(given, argument=self.argument)
         factory, source = self._factory(name)
+        if not options and not context and not source and _needs_nothing(factory):
+            return factory()
         fixed = factory.keywords if isinstance(factory, partial) else {}
         parameters = {key: each for key, each in _parameters(factory).items() if key not in fixed}
         kinds = {each.kind for each in parameters.values()}

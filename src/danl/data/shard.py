@@ -202,13 +202,13 @@ def stacked(parts: Sequence[Any]) -> Any:
         return parts[0]
     whole = parts[0].base
     if isinstance(whole, np.ndarray) and whole.flags.c_contiguous and whole.dtype == parts[0].dtype:
-        place = whole.__array_interface__["data"][0]
+        start = place = whole.__array_interface__["data"][0]
         for part in parts:
             if part.base is not whole or part.__array_interface__["data"][0] != place or not part.flags.c_contiguous:
                 break
             place += part.nbytes
         else:
-            if place == whole.__array_interface__["data"][0] + whole.nbytes and whole.ndim == parts[0].ndim:
+            if place == start + whole.nbytes and whole.ndim == parts[0].ndim:
                 return whole
     return np.concatenate(parts)
 

@@ -146,7 +146,7 @@ def trial_accepted(state: SafeguardedState, known: Known, losses: Array, setup: 
     if step is None and state.base.at_anchor:
         return True  # it is the anchor itself
     membership = state.membership
-    everyone = membership.complete and math.isfinite(losses.sum() + known.losses.sum())
+    everyone = membership.complete and math.isfinite(losses.dot(known.losses))  # all of them are, then
     reported = membership.members if everyone else membership.members & ~np.isnan(losses)
     if not everyone and (losses[reported] == np.inf).any():
         return False

@@ -280,7 +280,8 @@ class Ladder:
         if exact and self.since_hessian == 0 and options.hessian_form.kind == "full":
             ladder = replace(ladder, length=1.0)  # new curvature knows nothing of the steps that were too long
         length = ladder.length if exact or self.sampling.batch_size is None else self.sampling.length
-        step = replace(step, length=1.0 if exact and options.pairs > 0 else length)
+        length = 1.0 if exact and options.pairs > 0 else length
+        step = step if step.length == length else replace(step, length=length)
         if exact:
             halved = step.decrement <= self.lowest / 2
             ladder = replace(

@@ -111,12 +111,12 @@ class Batch:
         self._newest: tuple[Array, Array] | None = None  # a model and its margins
 
     @classmethod
-    def of(cls, objectives: Sequence[LocalObjective]) -> Batch:
-        """Those of these workers, of one loss and one layout."""
+    def of(cls, objectives: Sequence[LocalObjective], y: Array | None = None) -> Batch:
+        """Those of these workers, of one loss and one layout; `y` are their targets, where these are together."""
         weighted = any(each.weights is not None for each in objectives)
         return cls(
             stacked_rows([each.X for each in objectives]),
-            stacked([each.y for each in objectives]),
+            stacked([each.y for each in objectives]) if y is None else y,
             np.concatenate([each.row_weights for each in objectives]) if weighted else None,
             np.concatenate([[0], np.cumsum([each.n_rows for each in objectives])]),
             np.array([each.penalty for each in objectives]),

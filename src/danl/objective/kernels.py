@@ -222,7 +222,7 @@ def dense_sandwich(X: Any, weights: Array, rows: Places | None = None) -> Array:
     n_rows, d = X.shape
     size = max(BLOCK_BYTES // (8 * d), 16)
     product = np.zeros((d, d))
-    convex = bool((weights >= 0).all())
+    convex = bool(weights.min(initial=0.0) >= 0)
     root = np.sqrt(weights) if convex else weights
     for first in range(0, n_rows, size):
         block, own = X[first : first + size], root[first : first + size]

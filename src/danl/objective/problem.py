@@ -221,7 +221,7 @@ class Problem(BaseProblem):
             raise InputError("shards: must hold at least one shard; make them with danl.partition(X, y, workers=10)")
         self.feature_names = _agreed_columns(shards, [shard.name for shard in shards])
         self.shards = tuple(in_order(shard, self.feature_names) for shard in shards)
-        targets = stacked([shard.y for shard in self.shards])
+        self._targets = targets = stacked([shard.y for shard in self.shards])
         self.loss.check_targets(targets)
         try_loss(self.loss, targets)
         if self.loss.binary and targets.min() == targets.max():
@@ -243,7 +243,7 @@ class Problem(BaseProblem):
     @cached_property
     def batch(self) -> Batch:
         """F_1, ..., F_N, evaluated together."""
-        return Batch.of(self.local_objectives)
+        return Batch.of(self.local_objectives, self._targets)
 
     def objective(self, w: Array, weights: Array | None = None) -> float:
         """f(w); with other `weights`, that of the objective some of the workers make up."""

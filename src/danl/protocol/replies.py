@@ -151,7 +151,7 @@ class Replies:
 
     def losses_of_all(self, n_workers: int) -> Array:
         """The losses by worker, (N,): nan where none came; a nan of the worker's counts as infinite."""
-        if len(self.workers) == n_workers and math.isfinite(self.losses.sum()):
+        if len(self.workers) == n_workers and math.isfinite(self.losses.dot(self.losses)):
             return self.losses
         losses = np.full(n_workers, np.nan)
         losses[self.workers] = np.where(np.isnan(self.losses), np.inf, self.losses)
@@ -392,7 +392,9 @@ def _within(some: IntArray, all_of_them: IntArray) -> bool:
 
 def has_blown_up(task: object) -> bool:
     """Whether a task asks about a model beyond all bounds."""
-    return isinstance(task, ModelTask) and not bool(np.abs(task.w).max(initial=0.0) <= HUGE)  # nan is not <=
+    if not isinstance(task, ModelTask) or task.w.dot(task.w) <= HUGE**2:  # nan is not <=
+        return False
+    return not bool((np.abs(task.w) <= HUGE).all())
 
 
 def _has_losses(task: object) -> bool:
@@ -400,12 +402,10 @@ def _has_losses(task: object) -> bool:
 
 
 def _sums_are_finite(replies: Replies, *, losses: bool) -> bool:
-    """Whether sums, of gradients those of squares, are finite: then all of it is. Else finite numbers may overflow."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if losses and not math.isfinite(replies.losses.sum()):
-            return False
-        if replies.gradients is not None:
-            numbers = replies.gradients.ravel()
-            if not math.isfinite(numbers @ numbers):  # faster than a sum
-                return False
-        return all(math.isfinite(values.sum()) for values in replies.values.values())
+    """Whether sums of squares are finite: then all of it is. Else finite numbers may overflow, which nobody warns of."""
+    arrays = [*replies.values.values()]
+    if losses:
+        arrays.append(replies.losses)
+    if replies.gradients is not None:
+        arrays.append(replies.gradients)
+    return all(math.isfinite(numbers.dot(numbers)) for numbers in (each.ravel() for each in arrays))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,14 @@ AnyCallback = Callable[..., object]
 
 def with_model(callback: AnyCallback) -> Callable[[Row, Array | None], object]:
     """The callback as a function of row and model, whether it has a parameter `w` for a copy of the model or not."""
-    try:
-        wants = "w" in inspect.signature(callback).parameters
-    except ValueError:  # some functions that are written in C
-        wants = False
+    if isinstance(callback, FunctionType) and not vars(callback):  # nothing says that its parameters are others
+        code = callback.__code__
+        wants = "w" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    else:
+        try:
+            wants = "w" in inspect.signature(callback).parameters
+        except ValueError:  # some functions that are written in C
+            wants = False
     if not wants:
         return lambda row, w: callback(row)
     return lambda row, w: callback(row, w=None if w is None else w.copy())
@@ -76,11 +81,12 @@ class Callbacks:
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def begin(self, settings: Mapping[str, Any], earlier: History | None = None) -> None:
+    def begin(self, settings: Callable[[], Mapping[str, Any]], earlier: History | None = None) -> None:
+        """Begin all; the settings are made where somebody wants to know them."""
         for each in self._all:
             self._begun.append(each)  # before, so that what has begun in part is ended
             if hasattr(each, "begin"):
-                each.begin(settings)
+                each.begin(settings())
             if earlier is not None and hasattr(each, "resumed"):
                 each.resumed(History(earlier))  # a copy each: the run goes on with its own
 

@@ -88,7 +88,7 @@ def run_loop(
         notes=(*state.notes, *getattr(method_state, "notes", ()), *quorum, *remarks),
         dropped=state.dropped,
         products=dict(getattr(method_state, "products", {})),
-        settings=settings_of(run, engine, state.excluded) | {"w0": loop.as_given(state.w0).tolist()},
+        settings=settings_of(run, engine, state.excluded, w0=loop.as_given(state.w0)),
         centre=state.centre if run.may_centre else None,
     )
 
@@ -165,7 +165,7 @@ class Loop:
         estimate = info.decrement if info.estimated else math.inf
         if method_state.status == "quorum_lost" and not info.lost:
             info = replace(info, lost=tuple(sorted(replies.absent)))
-        finite = bool(np.isfinite(w).all())
+        finite = math.isfinite(w.dot(w)) or bool(np.isfinite(w).all())
         w = w if finite else before.w
         changes, row = self._record(state, method_state, info, exchange, replies, w, elapsed)
         status = method_state.status

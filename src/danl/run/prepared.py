@@ -90,8 +90,11 @@ def moments_fit(setup: Setup) -> bool:
     return bool((needed <= setup.limits.deadline).all())
 
 
-def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = ()) -> dict[str, Any]:
-    """What a run was asked to do, in words and numbers; the rows of workers that were excluded are none of it."""
+def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = (), *, w0: Array) -> dict[str, Any]:
+    """What a run was asked to do, in words and numbers; the rows of workers that were excluded are none of it.
+
+    `w0` is the start, for the columns as they were given.
+    """
     setup, problem = run.setup, run.problem
     parts: Any = fields(run.method) if is_dataclass(run.method) else ()
     options = {part.name: getattr(run.method, part.name) for part in parts}
@@ -115,7 +118,7 @@ def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = ()
         "tol": setup.tol,
         "seed": setup.seed,
         "engine": repr(engine),
-        "w0": setup.w0.tolist(),
+        "w0": w0.tolist(),
     }
 
 

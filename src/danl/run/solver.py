@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def solve(
             kept.begin(problem.n_workers, run.setup.regions.n_regions)
         if callbacks:
             given = from_centred(run.setup.w0, problem.layout, run.problem.centre if may_centre else None)
-            settings = settings_of(run, made_engine) | {"w0": given.tolist()}
+            settings = partial(settings_of, run, made_engine, w0=given)
             callbacks.begin(settings, None if resumed is None else resumed.history)
         result = run_loop(run, made_engine, callbacks if callbacks else None, writer, resumed)
         result = replace(result, start=start, trace=kept)

@@ -166,9 +166,8 @@ def _clearly_above(hessian: Array, factor: Array, floor: float) -> bool:
     Of d eigenvalues that add up to d, those beside the lowest have a product of at most (d / (d - 1))^(d - 1) < e: the
     lowest is more than the determinant / e, and that is the product of the factor's squared diagonal, in these units.
     """
-    with np.errstate(all="ignore"):
-        shares = np.square(factor.diagonal()) / hessian.diagonal()
-        return bool(shares.prod() > FAR * math.e * floor)  # nan is not
+    shares = np.square(factor.diagonal()) / hessian.diagonal()  # of 1 each, at most
+    return bool(shares.prod() > FAR * math.e * floor)
 
 
 def _above(hessian: Array, floor: float) -> bool:
