@@ -11,7 +11,8 @@ import danl
 from danl.engines import Local
 from danl.objective.regions import Regions
 from danl.protocol.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, packed_size, unpack
-from danl.protocol.replies import ReplyRules, bytes_down, bytes_up
+from danl.protocol.message_bytes import bytes_down, bytes_up
+from danl.protocol.replies import ReplyRules
 from tests.problems import random_problem
 
 SAMPLED = "danl-paper:batch_size=4,hessian_batch=5"

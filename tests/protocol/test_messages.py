@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from danl.errors import InputError
+from danl.protocol.message_bytes import task_bytes
 from danl.protocol.messages import (
     Failure,
     GradientTask,
@@ -14,7 +15,6 @@ from danl.protocol.messages import (
     pack,
     unpack,
 )
-from danl.protocol.replies import task_bytes
 
 
 @given(st.integers(1, 12), st.integers(0, 1000))

@@ -11,6 +11,7 @@ from danl.policies import Profile
 from danl.protocol.costs import seconds_each, work_rows
 from danl.protocol.guards import Guards
 from danl.protocol.hessian_form import HessianForm, fitting_pieces
+from danl.protocol.message_bytes import bytes_down, bytes_up
 from danl.protocol.messages import (
     CurvatureReply,
     CurvatureTask,
@@ -22,7 +23,7 @@ from danl.protocol.messages import (
     packed_size,
     unpack,
 )
-from danl.protocol.replies import Replies, ReplyRules, bytes_down, bytes_up
+from danl.protocol.replies import Replies, ReplyRules
 from danl.protocol.reply_form import ReplyForm
 from danl.worker.worker import Worker
 from tests.problems import random_problem

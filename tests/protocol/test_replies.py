@@ -6,6 +6,7 @@ import pytest
 from danl.errors import InputError
 from danl.objective.layout import Layout
 from danl.objective.regions import Regions
+from danl.protocol.message_bytes import bytes_down, bytes_up
 from danl.protocol.messages import (
     CurvatureReply,
     CurvatureTask,
@@ -26,7 +27,7 @@ from danl.protocol.messages import (
     SmoothnessReply,
     SmoothnessTask,
 )
-from danl.protocol.replies import Replies, ReplyRules, bytes_down, bytes_up
+from danl.protocol.replies import Replies, ReplyRules
 from danl.protocol.reply_form import ReplyForm
 
 D = 123

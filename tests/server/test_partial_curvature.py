@@ -12,8 +12,8 @@ from danl.objective.losses import LOSSES
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
 from danl.protocol.hessian_form import HessianForm, sketch_matrix
+from danl.protocol.message_bytes import bytes_up, task_bytes
 from danl.protocol.messages import CurvatureTask, Exchange, HessianTask, pack, packed_size, unpack
-from danl.protocol.replies import bytes_up, task_bytes
 from danl.protocol.reply_form import ReplyForm
 from danl.server.partial_curvature import build, low_rank, nystrom
 from danl.worker.worker import Worker

@@ -140,7 +140,7 @@ def _watched(callbacks: list[Any], config: dict[str, Any], shared: Path, target:
     """The run, with the callbacks of a run that is here; it ends where the sites' server ends it."""
     several = Callbacks(callbacks)
     try:
-        several.begin(config)
+        several.begin(lambda: config)
         result = run_app(config, out=shared, callback=several, **target)
     except BaseException:
         several.end(None)

@@ -18,7 +18,6 @@ from danl.estimators.inference import sum_to_zero
 from danl.objective.losses import MULTINOMIAL, Array
 from danl.run.result import Result
 
-
 LABELS = "biu"
 """Kinds of arrays whose entries are labels whatever they are: booleans and whole numbers."""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from danl.frozen import replace
+from danl.frozen import at_once, replace
 from danl.methods.base import Setup
 from danl.protocol.messages import Array, Mask
 from danl.protocol.replies import Replies
@@ -36,6 +36,7 @@ TINY = float(np.finfo(float).tiny)
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class Step:
     """A Newton step that is tried: w + length * direction."""

@@ -9,11 +9,11 @@ manages in one exchange (`danl.methods.portions`)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from danl.frozen import at_once, cached_property
 from danl.methods.base import Setup, Turn
 from danl.methods.curvature_exchange import hessian_task, sketch_number
 from danl.methods.portions import Portions
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from danl.methods.danl import DANL
 
 
+@at_once
 @dataclass(frozen=True)
 class Asking:
     """What the state of a run wants to know."""

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from danl.frozen import replace
+from danl.frozen import at_once, cached_property, replace
 from danl.objective.regions import IntArray, Regions
 from danl.policies.base import Limits, PlannedPolicy, Setting, WorkerPolicy
 from danl.policies.profiles import Profile
@@ -31,6 +30,7 @@ LOST: tuple[Status, ...] = ("diverged", "quorum_lost")
 """Runs that ended so came near to nothing, whatever their last row says."""
 
 
+@at_once
 @dataclass(frozen=True)
 class Setup:
     """What a method knows of the problem: sizes, weights and settings, never data."""
@@ -124,6 +124,7 @@ class State(Protocol):
     # `why`, the reason for the next question in a few words, for the history.
 
 
+@at_once
 @dataclass(frozen=True)
 class Turn:
     """What the loop knows when an exchange is planned."""
@@ -135,6 +136,7 @@ class Turn:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class Info:
     """What an exchange showed, for the record and for the stopping rule."""

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
 from danl.checks import check_choice, check_share, is_whole
 from danl.errors import InputError, bad_argument
+from danl.frozen import cached_property
 from danl.methods.algorithm1 import Algorithm1
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.curvature_choice import choose_curvature

@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from danl.frozen import replace
+from danl.frozen import at_once, replace
 from danl.methods.acceptance import ROUNDING, Step, objective_at_anchor
 from danl.methods.base import Setup
 from danl.methods.membership import MANY
@@ -89,6 +89,7 @@ STALLED, STALLED_PARTS = 3, 20
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class Ladder:
     """How a run gets on, and what it asks next for that."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from danl.frozen import replace
+from danl.frozen import at_once, replace
 from danl.objective.regions import IntArray
 from danl.protocol.messages import PERMANENT, Array, Mask
 from danl.protocol.replies import Replies
@@ -30,6 +30,7 @@ MOST_ABSENT = 0.5
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class Membership:
     """Who belongs to the objective and who is alive."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from danl.frozen import replace
+from danl.frozen import at_once, replace
 from danl.methods.base import Setup, Turn
 from danl.policies.base import Round
 from danl.policies.masks import validated_masks, with_a_region
@@ -61,6 +61,7 @@ def planned_masks(setup: Setup) -> Mask | None:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class Sampling:
     """Which rows are sampled, and how a run with mini-batches stands towards the noise of its gradients."""
@@ -82,6 +83,7 @@ class Sampling:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class Stretch:
     """Masked rounds since everyone's whole gradient was known, and their gain; nan where not everyone reported."""

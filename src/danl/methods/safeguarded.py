@@ -148,9 +148,7 @@ class Safeguarded:
         state = replace(state, w=trial.w, base=Point(trial.w, losses, at_anchor=True, fresh=True))
         memory = Memory.fresh(answers.gradients, trial.w, setup.regions.n_regions, stamp=state.round)
         now, members = known or Known(curvature, memory, losses, scale=0.0), state.membership.members
-        now = anchored(
-            now, losses, state.weights, members, curvature=curvature, hessians=hessians, memory=memory
-        )
+        now = anchored(now, losses, state.weights, members, curvature=curvature, hessians=hessians, memory=memory)
         if known is None:
             now = with_margins(now, trial.w)
             now = replace(now, initial=InitialCurvature.of(curvature, now.scale, setup))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from danl.frozen import replace
+from danl.frozen import at_once, replace
 from danl.methods.acceptance import Step
 from danl.methods.base import Status
 from danl.methods.ladder import Ladder
@@ -26,6 +26,7 @@ UNCONFIRMED = "a newer model is known, but not everyone has reported its loss: m
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class Answers:
     """Answers to a question that needs everyone, collected over as many exchanges as it takes."""
@@ -62,7 +63,7 @@ class Answers:
     @property
     def complete(self) -> bool:
         """Whether everyone has sent everything."""
-        return np.count_nonzero(self.came) == self.came.size and np.count_nonzero(self.sent) == self.sent.size
+        return bool(np.count_nonzero(self.came) == self.came.size and np.count_nonzero(self.sent) == self.sent.size)
 
     @property
     def answered(self) -> Mask:
@@ -110,6 +111,7 @@ def _added(total: Array | float, numbers: Array) -> Array:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class Point:
     """An accepted model that steps are taken from."""
@@ -121,6 +123,7 @@ class Point:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class Trial:
     """What is being asked, and about which model."""
@@ -132,6 +135,7 @@ class Trial:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class Known:
     """What the server has learnt once Phase I is over."""
@@ -147,6 +151,7 @@ class Known:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class SafeguardedState:
     """The anchor, the model steps are taken from, what is asked about the trial model, and what the server keeps."""

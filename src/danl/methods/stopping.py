@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from danl.frozen import replace
+from danl.frozen import at_once, replace
 from danl.methods.acceptance import TINY, Step
 from danl.methods.base import Setup, Status
 from danl.protocol.messages import Array
@@ -62,6 +62,7 @@ class Remark:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class InitialCurvature:
     """The curvature and the objective's scale at the start, where some coefficients have no penalty.

@@ -12,7 +12,7 @@ whose count (`Batch.hessian_sum`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from danl.data.shard import stacked, stacked_rows
+from danl.frozen import cached_property
 from danl.objective import kernels
 from danl.objective.kernels import Sandwich, repeated_value
 from danl.objective.layout import Layout

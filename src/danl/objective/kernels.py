@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +19,7 @@ from scipy import sparse
 
 from danl.checks import is_installed
 from danl.data.shard import rows_of
+from danl.frozen import cached_property
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]

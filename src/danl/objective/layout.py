@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from danl.errors import bad_argument
+from danl.frozen import cached_property
 from danl.objective.regions import Regions
 
 Array = NDArray[np.float64]

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.special import expit, softmax
 
+from danl.frozen import at_once, cached_property
 from danl.objective.kernels import FEW_ROWS, Sandwich, squares_transpose_times, times, transpose_times
 from danl.objective.layout import Layout
 from danl.objective.losses import Array, Loss, outputs_of, value_and_first, weighted_second_derivatives
@@ -29,6 +29,7 @@ CLEARLY = 1e-6
 """Variances above this share of the mean squares are not lost in their rounding."""
 
 
+@at_once
 @dataclass(frozen=True)
 class LocalObjective:
     """F_i, on a shard's rows or on a sample of them."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -27,6 +26,7 @@ from danl.data.reference import ShardReference
 from danl.data.schema import LISTED, Names, agreed, in_order, labelled, names_of
 from danl.data.shard import Shard, ShardInfo, info_of, stacked
 from danl.errors import InputError, bad_argument
+from danl.frozen import cached_property
 from danl.objective.batch import Batch
 from danl.objective.centring import centred
 from danl.objective.layout import Layout

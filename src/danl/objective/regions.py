@@ -13,7 +13,6 @@ import re
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from danl.checks import is_whole
 from danl.errors import bad_argument
+from danl.frozen import cached_property
 from danl.spec import parse_spec
 
 BoolArray: TypeAlias = NDArray[np.bool_]

@@ -7,7 +7,6 @@ block-diagonal matrix, so that a product is a few calls however many workers the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from danl.data.shard import rows_of
+from danl.frozen import cached_property
 from danl.objective import kernels
 from danl.objective.losses import Array
 

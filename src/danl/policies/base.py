@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from danl.frozen import at_once, cached_property
 from danl.objective.regions import BoolArray, IntArray, Regions
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FloatArray: TypeAlias = NDArray[np.float64]
 
 
+@at_once
 @dataclass(frozen=True, eq=False)
 class Setting:
     """What a policy knows when the run starts.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from danl.errors import InputError
+from danl.frozen import at_once
 from danl.objective.regions import BoolArray, IntArray
 from danl.policies.base import Round
 from danl.storage.serialize import storable
@@ -69,6 +70,7 @@ def staleness_after(staleness: IntArray, masks: BoolArray) -> IntArray:
 
 
 @storable
+@at_once
 @dataclass(frozen=True, eq=False)
 class MaskRecord:
     """The masks of the rounds so far, in four numbers that do not grow with the rounds.

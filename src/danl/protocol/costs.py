@@ -1,4 +1,5 @@
-"""What an exchange costs in seconds, on machines whose profiles are known; its bytes are in `danl.protocol.replies`.
+"""What an exchange costs in seconds, on machines whose profiles are known; its bytes are in
+`danl.protocol.message_bytes`.
 
 Work is counted in passes over a row: its margin, and its part of the gradient, a transpose product; each goes once
 through the stored entries of the row and is half a pass. A loss is the margin alone. A gradient at w is both; on a
@@ -22,8 +23,9 @@ from danl.objective.regions import Regions
 from danl.policies.profiles import Profile, gradient_passes, seconds
 from danl.protocol import messages as msg
 from danl.protocol.hessian_form import HessianForm, piece_of
+from danl.protocol.message_bytes import bytes_down, bytes_up
 from danl.protocol.messages import Array, Exchange, Mask, packed_size
-from danl.protocol.replies import Replies, bytes_down, bytes_up
+from danl.protocol.replies import Replies
 
 
 def seconds_each(

@@ -1,6 +1,6 @@
 """Tasks the server sends and replies the workers give: plain frozen records of arrays and numbers.
 
-What they weigh is counted in `danl.protocol.replies`.
+What they weigh is counted in `danl.protocol.message_bytes`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from danl.errors import bad_argument
-from danl.frozen import replace
+from danl.frozen import at_once, replace
 from danl.objective.regions import IntArray
 from danl.storage.serialize import storable
 
@@ -142,6 +142,7 @@ class ModelTask(Task):
     w: Array
 
 
+@at_once
 @dataclass(frozen=True)
 class HessianTask(ModelTask):
     """Send gradient, Hessian and loss at w (Algorithm 1, lines 2-4).
@@ -157,6 +158,7 @@ class HessianTask(ModelTask):
     leverage: bool = False
 
 
+@at_once
 @dataclass(frozen=True)
 class CurvatureTask(ModelTask):
     """Send gradient and loss at w, and a part of the Hessian (`danl.protocol.hessian_form`), as float64 or float32.
@@ -180,6 +182,7 @@ class CurvatureTask(ModelTask):
     leverage: bool = False
 
 
+@at_once
 @dataclass(frozen=True)
 class GradientTask(ModelTask):
     """Send the gradient on the regions of a mask (Algorithm 1, lines 11-14).
@@ -258,6 +261,7 @@ class Failure:
             raise bad_argument("kind", self.kind, f"one of {', '.join(get_args(FailureKind))}")
 
 
+@at_once
 @dataclass(frozen=True, eq=False)
 class Exchange:
     """One question to some workers, each with its own mask and its own piece of the curvature where there are such.

@@ -1,11 +1,7 @@
-"""The replies to an exchange in one form, their bytes, and what their numbers must be.
+"""The replies to an exchange in one form, and what their numbers must be.
 
 Replies are arrays, row by row, with who sent them. An engine that evaluates its workers together makes `Replies`
 directly; for one that carries messages `danl.protocol.reply_form` makes them.
-
-Bytes (`bytes_down`, `bytes_up`): 8 for every float64, 4 for a float32, the half of a symmetric Hessian with its
-diagonal, one bit per region for a mask (rounded up to a byte), 16 for the range of a piece. The number of the exchange,
-the worker's number, the number a sketch is drawn from and whatever framing an engine adds are not counted.
 
 A worker may be broken or hostile. Before its numbers may touch the server's state (`ReplyRules.validate_replies`)
 
@@ -26,27 +22,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from danl.errors import InputError
-from danl.frozen import replace
+from danl.frozen import at_once, replace
 from danl.objective.problem import BaseProblem
 from danl.objective.regions import IntArray, Regions, as_items
-from danl.policies.masks import mask_bytes, with_a_region
 from danl.protocol.guards import NO_GUARDS, Guards, clipped, without_lone_infinities
 from danl.protocol.hessian_checks import numbers_fault, packed_fault
-from danl.protocol.hessian_form import piece_of, pieces_of
+from danl.protocol.hessian_form import pieces_of
 from danl.protocol.messages import (
     Array,
     CurvatureTask,
     Exchange,
     Failure,
-    GradientTask,
     HessianTask,
-    LossTask,
     Mask,
     ModelTask,
-    MomentsTask,
     ScoresTask,
-    Task,
-    packed_size,
 )
 
 HUGE = 1e150
@@ -62,13 +52,12 @@ NAMES = {
     "squares": "mean squares",
 }
 """What a fault calls a field, where that is not the field's name."""
-RANGE = 16
-"""Bytes that say which piece of the curvature is asked for: where it begins and where it ends."""
 EVERYONE: IntArray = np.zeros(0, dtype=np.int64)
 """Stands for all that answered."""
 NOBODY: IntArray = np.zeros(0, dtype=np.int64)
 
 
+@at_once
 @dataclass(frozen=True)
 class HessianSum:
     """sum_i weight_i Hess F_i over some workers, packed or whole; and why the Hessians of others were left out.
@@ -81,6 +70,7 @@ class HessianSum:
     lost: Mapping[int, str] = field(default_factory=dict)
 
 
+@at_once
 @dataclass(frozen=True, eq=False)
 class Replies:
     """What came back: the replies as arrays, and a typed failure for every worker that did not answer.
@@ -187,61 +177,6 @@ class Replies:
             curvature_senders=self.curvature_senders[~np.isin(self.curvature_senders, gone)],
             failures={**self.failures, **failures},
         )
-
-
-def bytes_down(exchange: Exchange, regions: Regions) -> IntArray:
-    """Bytes of the task of every worker that is asked, (n,)."""
-    each, task, masks = np.full(len(exchange.workers), task_bytes(exchange.task)), exchange.task, exchange.masks
-    if isinstance(task, HessianTask | CurvatureTask):
-        if masks is None and exchange.pieces is None:  # the same of all
-            first, last, whole = piece_of(task, regions)
-            return each if whole or first == last else each + RANGE
-        each = np.array([task_bytes(own) for own in exchange.tasks().values()], dtype=np.int64)
-        return np.asarray(each + RANGE * pieces_of(exchange, regions)[1])
-    if masks is None:
-        return each
-    each += mask_bytes(masks.shape[1])
-    return each if exchange.idle is None else np.where(with_a_region(masks), each, task_bytes(exchange.idle))
-
-
-def task_bytes(task: Task) -> int:
-    """Bytes of a task: its model, and its mask if it has one of its own."""
-    w, mask = getattr(task, "w", None), getattr(task, "mask", None)
-    return (0 if w is None else int(w.nbytes)) + (0 if mask is None else mask_bytes(mask.size))
-
-
-def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray:
-    """Bytes of every reply, (n,)."""
-    n, d = len(replies.workers), len(regions.of_coefficient)
-    match exchange.task:
-        case GradientTask():
-            if replies.masks is None:
-                return np.full(n, 8 * (d + 1))
-            # Without a region the loss alone.
-            with_mask = True if exchange.idle is None else with_a_region(replies.masks)
-            each = replies.masks @ (8.0 * regions.sizes)  # whole numbers; BLAS takes a quarter of the time
-            return np.asarray(each.astype(np.int64) + 8 + mask_bytes(regions.n_regions) * with_mask)
-        case HessianTask() | CurvatureTask() as task:
-            itemsize = 8 if isinstance(task, HessianTask) else np.dtype(task.dtype).itemsize
-            if exchange.pieces is None:
-                first, last, _ = piece_of(task, regions)
-                each = np.full(n, itemsize * (last - first) + 8)
-            else:
-                pieces = exchange.pieces[np.searchsorted(exchange.workers, replies.workers)]
-                each = itemsize * (pieces[:, 1] - pieces[:, 0]) + 8
-            if replies.masks is None:
-                return each + 8 * d
-            asked = exchange.tasks()
-            masked = np.array([getattr(asked[who], "mask", None) is not None for who in replies.workers.tolist()], bool)
-            return np.asarray(each + 8 * (replies.masks @ regions.sizes) + mask_bytes(regions.n_regions) * masked)
-        case ScoresTask():
-            return np.full(n, 8 * packed_size(d))
-        case MomentsTask():
-            return np.full(n, 8 * sum(value[0].size for value in replies.values.values() if n))
-        case LossTask():
-            return np.full(n, 8)
-        case _:  # a model and a loss, or mean squares and a constant
-            return np.full(n, 8 * (d + 1))
 
 
 @dataclass(frozen=True)
@@ -392,9 +327,7 @@ def _within(some: IntArray, all_of_them: IntArray) -> bool:
 
 def has_blown_up(task: object) -> bool:
     """Whether a task asks about a model beyond all bounds."""
-    if not isinstance(task, ModelTask) or task.w.dot(task.w) <= HUGE**2:  # nan is not <=
-        return False
-    return not bool((np.abs(task.w) <= HUGE).all())
+    return isinstance(task, ModelTask) and not bool(np.abs(task.w).max(initial=0.0) <= HUGE)  # nan is not <=
 
 
 def _has_losses(task: object) -> bool:
@@ -402,10 +335,11 @@ def _has_losses(task: object) -> bool:
 
 
 def _sums_are_finite(replies: Replies, *, losses: bool) -> bool:
-    """Whether sums of squares are finite: then all of it is. Else finite numbers may overflow, which nobody warns of."""
+    """Whether sums of squares are finite: then all of it is. Else finite numbers may overflow."""
     arrays = [*replies.values.values()]
     if losses:
         arrays.append(replies.losses)
     if replies.gradients is not None:
         arrays.append(replies.gradients)
-    return all(math.isfinite(numbers.dot(numbers)) for numbers in (each.ravel() for each in arrays))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return all(math.isfinite(numbers.dot(numbers)) for numbers in (each.ravel() for each in arrays))

@@ -28,8 +28,9 @@ from danl.objective.regions import IntArray, Regions
 from danl.policies.masks import coverage_counts
 from danl.protocol.costs import pruning_error, seconds_each
 from danl.protocol.hessian_form import fitting_pieces
+from danl.protocol.message_bytes import bytes_down, bytes_up
 from danl.protocol.messages import PERMANENT, Array, Exchange, Failure, GradientTask, MomentsTask, Task
-from danl.protocol.replies import Replies, bytes_down, bytes_up
+from danl.protocol.replies import Replies
 from danl.run.checkpoint import CheckpointWriter, Resumed
 from danl.run.history import TRAINING, History, Row
 from danl.run.prepared import PreparedRun, after_moments, centred, settings_of

@@ -11,7 +11,7 @@ import numpy as np
 
 from danl.engines import Engine
 from danl.errors import InputError
-from danl.frozen import replace
+from danl.frozen import at_once, replace
 from danl.methods import AnyMethod, Setup
 from danl.objective.centring import centre_of, to_centred
 from danl.objective.losses import null_margins
@@ -25,6 +25,7 @@ from danl.run.trace import Trace
 from danl.server.aggregation import mean_value
 
 
+@at_once
 @dataclass(frozen=True)
 class PreparedRun:
     """Everything a run is made of, checked."""

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from danl.errors import InputError
+from danl.frozen import at_once
 from danl.methods.base import Status
 from danl.objective.layout import Layout
 from danl.protocol.messages import Array, Failure
@@ -46,6 +47,7 @@ class Reference:
     """What it took to get there."""
 
 
+@at_once
 @dataclass(frozen=True)
 class Result:
     """The end of a run. Not reaching the tolerance is a status, never an exception."""

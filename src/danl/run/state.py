@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from danl.errors import InputError
-from danl.frozen import replace
+from danl.frozen import at_once, replace
 from danl.methods import Info, State, Status
 from danl.objective.problem import Problem
 from danl.policies import MaskRecord
@@ -27,6 +27,7 @@ NAMED = 20
 
 
 @storable
+@at_once
 @dataclass(frozen=True, eq=False)
 class RunState:
     """A run between two exchanges: plain data, and none of it is changed in place."""

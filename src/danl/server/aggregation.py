@@ -11,7 +11,6 @@ from danl.objective.regions import IntArray
 from danl.protocol.messages import Array, unpack
 from danl.protocol.replies import Replies
 
-
 FEW_NUMBERS = 1 << 16
 """Numbers of which a copy costs less than a loop over their rows."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
+from danl.frozen import at_once
 from danl.objective.regions import Regions
 from danl.protocol.messages import Array
 from danl.storage.serialize import storable
@@ -45,6 +46,7 @@ class Curvature:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class ProjectedHessian(Curvature):
     """[Pi]_mu of a whole Hessian, ready to solve with, and Pi itself.

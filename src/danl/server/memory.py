@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
+from danl.frozen import at_once, cached_property
 from danl.objective.batch import MANY_NUMBERS, few_of_many
 from danl.objective.regions import IntArray, Regions, as_items
 from danl.policies.masks import with_a_region
@@ -64,6 +64,7 @@ class RunningSum:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class Memory:
     """Theta_i^q for all workers and regions: row i, the coordinates of region q; and which model each belongs to."""

@@ -11,11 +11,10 @@ the newest pair, by the smallest change there is. It costs the server a few prod
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from danl.frozen import replace
+from danl.frozen import at_once, cached_property, replace
 from danl.objective.regions import Regions
 from danl.protocol.messages import Array
 from danl.server.curvature import Curvature, ProjectedHessian
@@ -27,6 +26,7 @@ less is rounding. Each term is a coefficient times its gradient, so that the fea
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class WholeGradient:
     """Everyone's whole gradient at a model, and what everyone counted in it."""
@@ -37,6 +37,7 @@ class WholeGradient:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class Pairs:
     """The newest steps s and changes y of a gradient along them, the newest last, scaled so that s . y = 1."""
@@ -83,6 +84,7 @@ class Pairs:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class QuasiNewton(Curvature):
     """An initial curvature and the pairs (s, y) it is to fit."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from danl.frozen import replace
+from danl.frozen import at_once, replace
 from danl.protocol.messages import Array, Mask
 from danl.server.curvature import Curvature, ProjectedHessian
 from danl.server.quasi_newton import Pairs, QuasiNewton
@@ -48,6 +48,7 @@ class Mismatch:
 
 
 @storable
+@at_once
 @dataclass(frozen=True)
 class SomeHessians:
     """The sum of the Hessians that were sent, and the pairs of the rest."""

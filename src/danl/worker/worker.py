@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from danl.frozen import at_once
 from danl.objective.hessian_parts import blocks, diagonal, piece, times
 from danl.objective.local_objective import LocalObjective
 from danl.objective.regions import Regions
@@ -23,6 +24,7 @@ from danl.protocol.messages import Array, Array32, CurvatureTask, HessianTask, M
 from danl.protocol.streams import GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, WORKER_MASK, stream
 
 
+@at_once
 @dataclass(frozen=True)
 class Worker:
     """Worker `index` with its shard's objective, the common regions, and its own mask policy if it has one."""
