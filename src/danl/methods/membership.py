@@ -55,6 +55,9 @@ class Membership:
 
         While `starting`, in Phase I, nobody has joined yet; with `all_asked` whoever answers is about to be a member.
         """
+        if not starting and len(replies.workers) == len(self.members) <= MANY and self.members.all():
+            nobody, everyone = np.zeros_like(self.missed), np.ones_like(self.alive)
+            return replace(self, missed=nobody, alive=everyone, quorate=True, complete=True)
         missed, here = self.missed.copy(), replies.workers
         asked, unanswered = self.asked, self.unanswered
         if len(missed) > MANY:
@@ -79,11 +82,7 @@ class Membership:
 
     def of(self, members: Mask) -> Membership:
         """With these members, once their Hessians are exchanged."""
-        # Of many, every question is counted: whether it was answered is looked at (`after`).
-        complete = self.complete and len(members) <= MANY and np.count_nonzero(members) == len(members)
-        if complete and not self.regroup:
-            return self
-        return replace(self, members=members, regroup=False, complete=complete)
+        return replace(self, members=members, regroup=False, complete=False)
 
     def reopened(self) -> Membership:
         """For a run that had ended and goes on: nobody has missed anything yet."""
