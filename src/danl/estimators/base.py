@@ -211,7 +211,11 @@ class DANLModel(FittedAttributes):
 
     def _checked_rows(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[Any, Any, Any, Array | None]:
         """Rows as scikit-learn checks them, without those of weight zero."""
-        X, y = validate_data(self, X, y, accept_sparse=("csr", "csc"), dtype=np.float64, y_numeric=self._numeric)
+        if _is_plain(X, y):  # what scikit-learn would find, in a tenth of the time
+            self.n_features_in_ = X.shape[1]
+            self.__dict__.pop("feature_names_in_", None)
+        else:
+            X, y = validate_data(self, X, y, accept_sparse=("csr", "csc"), dtype=np.float64, y_numeric=self._numeric)
         weights = None
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -329,6 +333,16 @@ class DANLModel(FittedAttributes):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _is_plain(X: Any, y: Any) -> bool:
+    """Whether these are arrays of float64 and of numbers, of the right shapes and finite: there is nothing to say."""
+    if type(X) is not np.ndarray or type(y) is not np.ndarray or X.dtype != np.float64 or y.dtype.kind not in "biuf":
+        return False
+    if X.ndim != 2 or y.ndim != 1 or len(X) != len(y) or not X.size:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(X.sum()) and np.isfinite(y.sum()))
 
 
 def _by_group(X: Any, y: Array, groups: Any, weights: Array | None) -> list[Shard]:

@@ -55,8 +55,9 @@ class Membership:
 
         While `starting`, in Phase I, nobody has joined yet; with `all_asked` whoever answers is about to be a member.
         """
-        if not starting and len(replies.workers) == len(self.members) <= MANY and self.members.all():
-            nobody, everyone = np.zeros_like(self.missed), np.ones_like(self.alive)
+        count = len(replies.workers)
+        if not starting and np.count_nonzero(self.members) == len(self.members) == count <= MANY:
+            nobody, everyone = np.zeros(count, dtype=np.int64), np.ones(count, dtype=bool)
             return replace(self, missed=nobody, alive=everyone, quorate=True, complete=True)
         missed, here = self.missed.copy(), replies.workers
         asked, unanswered = self.asked, self.unanswered

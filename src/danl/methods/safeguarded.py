@@ -159,7 +159,7 @@ class Safeguarded:
     ) -> tuple[SafeguardedState, tuple[Curvature, SomeHessians | None] | None]:
         """The objective is that of those who answered, and its curvature that of those who sent theirs."""
         ladder, weights, here = state.ladder, state.weights, answers.answered
-        if (here != state.membership.members).any():
+        if np.count_nonzero(here != state.membership.members):
             weights, ladder = weights_among(here, setup.weights), ladder.regrouped()
             state = replace(state, weights=weights, ladder=ladder)
         numbers = np.asarray(answers.hessian) / float(setup.weights[here].sum())
