@@ -160,7 +160,7 @@ class Sandwich:
         work = float(np.square(np.diff(X.indptr).astype(float)).sum())
         if (work > LARGE or "tabmat" in sys.modules) and is_installed("tabmat"):
             return tabmat_sandwich(X)
-        return partial(scipy_sandwich, X)
+        return partial(scipy_sandwich, X, columns=X.tocsc())
 
 
 def tabmat_sandwich(X: Any) -> Callable[[Array, Places | None], Array]:
@@ -199,15 +199,15 @@ def within(rows: Places, first: int, last: int) -> Places:
     return rows[start:end] - first
 
 
-def scipy_sandwich(X: Any, weights: Array, rows: Places | None = None) -> Array:
-    """The product of a small sparse matrix."""
+def scipy_sandwich(X: Any, weights: Array, rows: Places | None = None, columns: Any = None) -> Array:
+    """The product of a small sparse matrix; `columns` is the same one by columns, where that was made before."""
     if rows is not None:
-        X, weights = X[rows], weights[rows]
+        X, weights, columns = X[rows], weights[rows], None
     scaled = X.data * np.repeat(weights, np.diff(X.indptr))
     if csr_matmat is None:
         return np.asarray((X.T @ sparse.csr_matrix((scaled, X.indices, X.indptr), shape=X.shape)).toarray())
     # A product is counted through before it is made; here it is known how large it can be.
-    d, columns = X.shape[1], X.tocsc()
+    d, columns = X.shape[1], X.tocsc() if columns is None else columns
     most = min(d * d, int(np.square(np.diff(X.indptr), dtype=np.int64).sum()))
     kind = X.indices.dtype
     ends, places, entries = np.empty(d + 1, dtype=kind), np.empty(most, dtype=kind), np.empty(most)
