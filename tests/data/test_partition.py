@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from danl.data import Shard, load_dataset, partition
+from danl.data.partition import as_they_lie
 from danl.data.shard import check_rows
 from danl.errors import InputError
 
@@ -175,7 +176,7 @@ def test_a1a():
         ({"workers": None}, "workers=None: must be a whole number between 1 and 1605, the number of rows"),
         ({"workers": 2.0}, "workers=2.0: must be a whole number between 1 and 1605, the number of rows"),
         ({"workers": True}, "workers=True: must be a whole number between 1 and 1605, the number of rows"),
-        ({"scheme": "idd"}, "scheme='idd': must be one of iid, sorted, dirichlet, quantity, site"),
+        ({"scheme": "idd"}, "scheme='idd': must be one of iid, contiguous, sorted, dirichlet, quantity, site"),
         ({"scheme": "dirichlet:alpha=0"}, f"alpha=0: {ALPHA}"),
         ({"scheme": "quantity", "alpha": -1.0}, f"alpha=-1.0: {ALPHA}"),
         ({"scheme": "quantity:alpha=nan"}, f"alpha=nan: {ALPHA}"),
@@ -283,3 +284,16 @@ def test_shard_of():
     dense = Shard.of(np.eye(3), [0, 1, 1])
     assert (dense.nbytes, dense.name) == (3 * 3 * 8 + 3 * 8 + 3 * 8, "worker-0")
     assert message(Shard.of, np.eye(2), [0, 1], rows=[1]).startswith("rows: found (1,), must have one index")
+
+
+@pytest.mark.parametrize(("n", "workers"), [(10, 3), (9, 3), (4, 4), (7, 1)])
+def test_rows_as_they_lie_are_the_contiguous_ones_without_a_copy(n, workers):
+    X, y = rows_and_labels(n)
+    known = as_they_lie(X, y.astype(float), workers, None)
+    for ours, theirs in zip(known, partition(X, y, workers=workers, scheme="contiguous"), strict=True):
+        assert ours.name == theirs.name
+        np.testing.assert_array_equal(ours.X, theirs.X)
+        np.testing.assert_array_equal(ours.y, theirs.y)
+        np.testing.assert_array_equal(ours.rows, theirs.rows)
+        assert np.shares_memory(ours.X, X)
+    assert sizes(known) == [len(rows) for rows in np.array_split(np.arange(n), workers)]

@@ -10,8 +10,8 @@ import numpy as np
 import danl
 from danl.engines import Local
 from danl.objective.regions import Regions
-from danl.protocol.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, packed_size, unpack
 from danl.protocol.message_bytes import bytes_down, bytes_up
+from danl.protocol.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, packed_size, unpack
 from danl.protocol.replies import ReplyRules
 from tests.problems import random_problem
 

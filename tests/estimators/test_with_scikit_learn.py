@@ -169,3 +169,36 @@ def test_a_warm_start_of_another_shape_is_a_cold_one():
     np.testing.assert_array_equal(model.coef_, DANLClassifier().fit(X[:, :3], y).coef_)
     model.fit(*linear("classes"))
     np.testing.assert_array_equal(model.coef_, DANLClassifier().fit(*linear("classes")).coef_)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int8, bool, np.float64, str])
+def test_labels_of_every_kind_are_the_same_classes(kind):
+    X, y = np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 2
+    plain, other = DANLClassifier(workers=3).fit(X, y), DANLClassifier(workers=3).fit(X, y.astype(kind))
+    np.testing.assert_array_equal(plain.coef_, other.coef_)
+    assert other.classes_.tolist() == [kind(0), kind(1)]
+
+
+def test_plain_arrays_forget_the_names_of_a_fit_before():
+    X, y = np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 2
+    model = DANLClassifier(workers=3).fit(pd.DataFrame(X, columns=["a", "b", "c"]), y)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    model.fit(X[:, :2], y)
+    assert not hasattr(model, "feature_names_in_")
+    assert model.n_features_in_ == 2
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_plain_arrays_that_are_not_finite_are_refused_in_scikit_learns_words(wrong):
+    X, y = np.random.default_rng(0).standard_normal((40, 3)), np.arange(40.0)
+    X[3, 1] = wrong
+    with pytest.raises(ValueError, match="Input X contains"):
+        DANLRegressor().fit(X, y)
+    with pytest.raises(ValueError, match="Input y contains"):
+        DANLRegressor().fit(np.ones((40, 3)), np.where(y == 3, wrong, y))
+
+
+def test_plain_arrays_that_are_so_large_that_their_sum_overflows_are_fitted():
+    X, y = np.full((40, 2), 1e307), np.arange(40) % 2
+    X[::3, 0] = X[::7, 1] = 0
+    assert DANLClassifier(workers=2, max_rounds=0)._checked_rows(X, y, None, None)[0] is X

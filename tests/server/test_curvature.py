@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from danl.server.curvature import project
+from danl.server.curvature import _clearly_above, project, with_unit_diagonal
 from tests import oracle
 
 matrices = st.builds(
@@ -72,3 +72,16 @@ def test_collinear_directions_are_found_in_any_units():
 
 def test_a_zero_hessian_without_a_penalty_can_still_be_solved_with():
     assert np.isfinite(project(np.zeros((2, 2)), 0.0).solve(np.zeros(2))).all()
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 12), st.floats(0, 9))
+def test_the_factor_alone_proves_no_more_than_is_true(seed, d, digits):
+    rng = np.random.default_rng(seed)
+    turned, _ = np.linalg.qr(rng.normal(size=(d, d)))
+    units = 10.0 ** rng.uniform(-3, 3, size=d)
+    hessian = units * ((turned * 10.0 ** -rng.uniform(0, digits, size=d)) @ turned.T) * units[:, None]
+    factor = np.linalg.cholesky(hessian).T
+    lowest = np.linalg.eigvalsh(with_unit_diagonal(hessian)[0])[0]
+    assert not _clearly_above(hessian, factor, lowest)
+    assert _clearly_above(np.eye(d), np.eye(d), 1e-6)

@@ -92,11 +92,7 @@ def partition(
 def as_they_lie(X: Any, y: NDArray[np.float64], workers: int, weights: NDArray[np.float64] | None) -> list[Shard]:
     """The rows in stretches as even as possible, without a copy; of rows whose entries are known to be finite."""
     X, y, weights = check_rows(X, y, weights, known_finite=True)
-    share, larger = divmod(len(y), workers)
-    bounds = [number * share + min(number, larger) for number in range(workers + 1)]
-    rows = np.arange(len(y))
-    groups, names = [rows[first:last] for first, last in pairwise(bounds)], _worker_names(workers)
-    return _stretches(X, y, weights, groups, names)
+    return _stretches(X, y, weights, _contiguous(y, workers), _worker_names(workers))
 
 
 def _worker_names(workers: int) -> list[str]:
@@ -151,6 +147,13 @@ def _iid(y: NDArray[np.float64], workers: int, rng: np.random.Generator) -> list
     return np.array_split(rng.permutation(len(y)), workers)
 
 
+def _contiguous(y: NDArray[np.float64], workers: int, rng: np.random.Generator | None = None) -> list[Rows]:
+    share, larger = divmod(len(y), workers)  # the sizes of numpy.array_split
+    bounds = [number * share + min(number, larger) for number in range(workers + 1)]
+    rows = np.arange(len(y))
+    return [rows[first:last] for first, last in pairwise(bounds)]
+
+
 def _sorted(y: NDArray[np.float64], workers: int, rng: np.random.Generator, *, shuffle: float) -> list[Rows]:
     check_share("shuffle", shuffle, "the share of the rows dealt at random")
     order = rng.permutation(len(y))
@@ -178,6 +181,7 @@ def _quantity(y: NDArray[np.float64], workers: int, rng: np.random.Generator, *,
 
 _SCHEMES: dict[str, tuple[Callable[..., list[Rows]], dict[str, SpecValue]]] = {
     "iid": (_iid, {}),
+    "contiguous": (_contiguous, {}),
     "sorted": (_sorted, {"shuffle": 0.0}),
     "dirichlet": (_dirichlet, {"alpha": 0.5}),
     "quantity": (_quantity, {"alpha": 1.0}),
