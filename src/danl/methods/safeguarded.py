@@ -322,6 +322,8 @@ class Safeguarded:
             curvature = curvature.with_gradient(base.w, gradient, state.weights, self.options.pairs)
             known = replace(known, curvature=curvature)
         share = 1.0 if known.hessians is None else known.hessians.share
+        if isinstance(curvature, QuasiNewton):  # what the pairs have not seen may be as flat as the part says
+            share = min(share, curvature.scale)
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
         ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)
         status, remark = (None, None) if question else final_status("converged", known.initial, base.w, step)

@@ -6,6 +6,10 @@ the newest pair, by the smallest change there is. It costs the server a few prod
 
     solve    B^-1 g by two loops over the pairs (Nocedal & Wright, algorithm 7.4)
     times    B V in the compact form B = B_0 - N M N^T (theorem 7.4)
+
+Where B_0 is a part of the Hessian, it is brought to the size of the curvature that the newest pair has seen,
+B_0 / gamma with gamma = s . y / (y . B_0^-1 y) (equation 7.20): a diagonal knows nothing of columns that go together,
+and steps along these would be too long.
 """
 
 from __future__ import annotations
@@ -99,19 +103,28 @@ class QuasiNewton(Curvature):
         """What a whole gradient adds."""
         return replace(self, pairs=self.pairs.with_gradient(w, gradient, weights, most))
 
+    @cached_property
+    def scale(self) -> float:
+        """gamma; 1 where the initial curvature is that of a whole Hessian."""
+        if not len(self.pairs) or isinstance(self.initial, ProjectedHessian):
+            return 1.0
+        step, change = self.pairs.steps[-1], self.pairs.changes[-1]
+        along = float(change @ self.initial.solve(change))
+        return float(step @ change) / along if along > 0 else 1.0
+
     def solve(self, gradient: Array) -> Array:
         left, shares = gradient, []
         for step, change in zip(self.pairs.steps[::-1], self.pairs.changes[::-1], strict=True):
             shares.append(float(step @ left))
             left = left - shares[-1] * change
-        solved = self.initial.solve(left)
+        solved = self.scale * self.initial.solve(left)
         for step, change, share in zip(self.pairs.steps, self.pairs.changes, reversed(shares), strict=True):
             solved = solved + (share - float(change @ solved)) * step
         return solved
 
     def times(self, vectors: Array) -> Array:
         """B times vectors; of a whole Hessian Pi times vectors: pairs correct its steps alone."""
-        product = self.initial.times(vectors)
+        product = self.initial.times(vectors) / self.scale
         if not len(self.pairs) or isinstance(self.initial, ProjectedHessian):
             return product
         wide, middle = self._compact
@@ -130,7 +143,7 @@ class QuasiNewton(Curvature):
     def _compact(self) -> tuple[Array, Array]:
         """The matrices N and M."""
         steps, changes = self.pairs.steps, self.pairs.changes
-        initial = self.initial.times(steps.T)
+        initial = self.initial.times(steps.T) / self.scale
         products = steps @ changes.T
         lower = np.tril(products, -1)
         middle = np.block([[steps @ initial, lower], [lower.T, -np.diag(products.diagonal())]])
