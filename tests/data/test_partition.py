@@ -175,7 +175,7 @@ def test_a1a():
         ({"workers": None}, "workers=None: must be a whole number between 1 and 1605, the number of rows"),
         ({"workers": 2.0}, "workers=2.0: must be a whole number between 1 and 1605, the number of rows"),
         ({"workers": True}, "workers=True: must be a whole number between 1 and 1605, the number of rows"),
-        ({"scheme": "idd"}, "scheme='idd': must be one of iid, sorted, dirichlet, quantity, site"),
+        ({"scheme": "idd"}, "scheme='idd': must be one of iid, contiguous, sorted, dirichlet, quantity, site"),
         ({"scheme": "dirichlet:alpha=0"}, f"alpha=0: {ALPHA}"),
         ({"scheme": "quantity", "alpha": -1.0}, f"alpha=-1.0: {ALPHA}"),
         ({"scheme": "quantity:alpha=nan"}, f"alpha=nan: {ALPHA}"),

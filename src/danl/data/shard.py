@@ -199,8 +199,8 @@ def stacked(parts: Sequence[Any]) -> Any:
                 break
             place += part.nbytes
         else:
-            if place == whole.__array_interface__["data"][0] + whole.nbytes and whole.ndim == parts[0].ndim:
-                return whole
+            if place == whole.__array_interface__["data"][0] + whole.nbytes:
+                return whole.reshape(-1, *parts[0].shape[1:])  # it may be of another shape: what is tiled is
     return np.concatenate(parts)
 
 

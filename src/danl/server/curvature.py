@@ -27,6 +27,10 @@ class Curvature:
         """[Pi]_mu^-1 gradient."""
         raise NotImplementedError
 
+    def downhill(self, gradient: Array) -> Array:
+        """The step that is taken down a gradient: [Pi]_mu^-1 gradient, or what is known to be a better length of it."""
+        return self.solve(gradient)
+
     def times(self, vectors: Array) -> Array:
         """Pi times a vector, or the columns of a matrix."""
         raise NotImplementedError

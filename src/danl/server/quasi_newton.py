@@ -7,9 +7,8 @@ the newest pair, by the smallest change there is. It costs the server a few prod
     solve    B^-1 g by two loops over the pairs (Nocedal & Wright, algorithm 7.4)
     times    B V in the compact form B = B_0 - N M N^T (theorem 7.4)
 
-Where B_0 is a part of the Hessian, it is brought to the size of the curvature that the newest pair has seen,
-B_0 / gamma with gamma = s . y / (y . B_0^-1 y) (equation 7.20): a diagonal knows nothing of columns that go together,
-and steps along these would be too long.
+Where B_0 is a part of the Hessian, steps are made with B_0 / gamma, gamma = s . y / (y . B_0^-1 y) of the newest pair
+(equation 7.20): a diagonal knows nothing of columns that go together, and steps along these would be too long.
 """
 
 from __future__ import annotations
@@ -113,18 +112,24 @@ class QuasiNewton(Curvature):
         return float(step @ change) / along if along > 0 else 1.0
 
     def solve(self, gradient: Array) -> Array:
+        return self._two_loops(gradient, 1.0)
+
+    def downhill(self, gradient: Array) -> Array:
+        return self._two_loops(gradient, self.scale)
+
+    def _two_loops(self, gradient: Array, scale: float) -> Array:
         left, shares = gradient, []
         for step, change in zip(self.pairs.steps[::-1], self.pairs.changes[::-1], strict=True):
             shares.append(float(step @ left))
             left = left - shares[-1] * change
-        solved = self.scale * self.initial.solve(left)
+        solved = scale * self.initial.solve(left)
         for step, change, share in zip(self.pairs.steps, self.pairs.changes, reversed(shares), strict=True):
             solved = solved + (share - float(change @ solved)) * step
         return solved
 
     def times(self, vectors: Array) -> Array:
         """B times vectors; of a whole Hessian Pi times vectors: pairs correct its steps alone."""
-        product = self.initial.times(vectors) / self.scale
+        product = self.initial.times(vectors)
         if not len(self.pairs) or isinstance(self.initial, ProjectedHessian):
             return product
         wide, middle = self._compact
@@ -143,7 +148,7 @@ class QuasiNewton(Curvature):
     def _compact(self) -> tuple[Array, Array]:
         """The matrices N and M."""
         steps, changes = self.pairs.steps, self.pairs.changes
-        initial = self.initial.times(steps.T) / self.scale
+        initial = self.initial.times(steps.T)
         products = steps @ changes.T
         lower = np.tril(products, -1)
         middle = np.block([[steps @ initial, lower], [lower.T, -np.diag(products.diagonal())]])
