@@ -31,7 +31,7 @@ def test_the_version_imports_the_standard_library_and_little_else(option, withou
     names, printed = imported("-m", "danl", option)
     assert printed == f"danl {danl.__version__}\n"
     assert "danl" in names
-    assert names - without_danl - set(sys.stdlib_module_names) == {"danl", "lazy_loader"}
+    assert names - without_danl - set(sys.stdlib_module_names) == {"danl"}
     assert not names & HEAVY
     # Nothing costly of the standard library either.
     assert not names & {"argparse", "asyncio", "dataclasses", "email", "inspect", "json", "logging", "multiprocessing"}
@@ -39,7 +39,7 @@ def test_the_version_imports_the_standard_library_and_little_else(option, withou
 
 def test_import_danl_imports_the_standard_library_and_little_else(without_danl):
     names, _ = imported("-c", "import danl")
-    assert names - without_danl - set(sys.stdlib_module_names) == {"danl", "lazy_loader"}
+    assert names - without_danl - set(sys.stdlib_module_names) == {"danl"}
     assert not names & HEAVY
 
 
