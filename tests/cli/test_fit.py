@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import os
 import select
@@ -16,6 +17,7 @@ import pytest
 
 import danl
 from danl.cli.display import ProgressLine, console
+from danl.cli.fit import fit
 from danl.data.registry import REGISTRY
 from tests.cli.shell import LISTENING, TIMEOUT, contents, run, run_process
 
@@ -368,6 +370,11 @@ def test_ctrl_c_keeps_what_there_is(tmp_path, display):
     assert len(danl.History.read_csv(out / "history.csv")) == report["exchanges"] < 100_000
     assert digest(read_model(out)["w"]) == report["w_sha256"]
     assert json.loads((out / "config.json").read_text())["status"] == "interrupted"
+
+
+def test_the_default_method_is_that_of_solve():
+    here, there = (inspect.signature(of).parameters["method"].default for of in (fit, danl.solve))
+    assert here == there
 
 
 @pytest.mark.parametrize("place", ["danl.cli.job.load_dataset", "danl.cli.job.partition"])
