@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import THREADS
 from benchmarks.measure import Contestant, Rows, amount, milliseconds, prose, race, table, times
 from danl.data.fetch import locate
 from danl.data.files import read_libsvm
@@ -18,6 +19,7 @@ from danl.data.registry import lookup
 
 TITLE = "Start-up and reading"
 BARE, FIT = 'python -c "pass"', "danl fit a1a"
+UNPINNED = f"{FIT}  # threads not pinned"
 COMMANDS = {
     'python -c "import numpy"': ["-c", "import numpy"],
     BARE: ["-c", "pass"],
@@ -26,6 +28,7 @@ COMMANDS = {
     "danl fit --help": ["-m", "danl", "fit", "--help"],
     "python -c \"import danl; danl.load_dataset('a1a')\"": ["-c", "import danl; danl.load_dataset('a1a')"],
     FIT: ["-m", "danl", "fit", "a1a"],
+    UNPINNED: ["-m", "danl", "fit", "a1a"],
 }
 IMPORTED = """
 import sys
@@ -59,10 +62,13 @@ def measure(*, quick: bool = False, data: Sequence[str] = DATA) -> Rows:
 def _process(label: str, words: Sequence[str], cpu: list[float]) -> Contestant:
     """A process, and its CPU time: its own and that of processes it waits for, whatever else the machine does."""
 
+    pinned = () if label == UNPINNED else THREADS
+    environment = {name: value for name, value in os.environ.items() if name in pinned or name not in THREADS}
+
     def start(_: Any) -> None:
         before = _of_children()
         silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        subprocess.run([sys.executable, *words], check=True, env=dict(os.environ), **silent)
+        subprocess.run([sys.executable, *words], check=True, env=environment, **silent)
         cpu.append(_of_children() - before)
 
     return Contestant(label, start)
@@ -149,7 +155,8 @@ def goals(rows: Rows) -> list[tuple[str, str, str, bool | None]]:
     beyond = cpu_beyond(rows)
     if beyond:
         what = f"`{FIT}`, CPU seconds beyond the interpreter"
-        found.append((what, f"{beyond[FIT]:.2f} s", f"{CPU_GOAL:g} s", beyond[FIT] <= CPU_GOAL))
+        most = max(beyond[FIT], beyond[UNPINNED])
+        found.append((what, f"{most:.2f} s", f"{CPU_GOAL:g} s", most <= CPU_GOAL))
     for row in rows:
         if row["kind"] == "imports":
             packages = ", ".join(row["packages"]) or "none"

@@ -369,7 +369,7 @@ def test_start():
 
 
 def test_start_of_a_slow_fit_and_a_heavy_import():
-    rows = [row | {"cpu": 0.6} if row["what"] == start.FIT else row for row in start_rows()]
+    rows = [row | {"cpu": 0.6} if row["what"] == start.UNPINNED else row for row in start_rows()]
     rows = [row | {"packages": ["numpy", "scipy"]} if row["kind"] == "imports" else row for row in rows]
     _, fit, imports, _ = start.goals(rows)
     assert fit == ("`danl fit a1a`, CPU seconds beyond the interpreter", "0.59 s", "0.5 s", False)

@@ -24,6 +24,31 @@ print(numpy.f2py.crackfortran is crackfortran, numpy.testing.assert_allclose is 
 """
 
 
+WAITED = """
+import os, sys
+{first}
+from danl.cli.imports import quick_imports
+with quick_imports():
+    import numpy
+print(os.environ.get("OPENBLAS_THREAD_TIMEOUT"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "waited"),
+    [
+        ("os.environ.pop('OPENBLAS_THREAD_TIMEOUT', None)", "20"),
+        ("os.environ['OPENBLAS_THREAD_TIMEOUT'] = '24'", "24"),
+        ("os.environ.pop('OPENBLAS_THREAD_TIMEOUT', None); import numpy", "None"),
+    ],
+    ids=["not set", "set by the user", "too late"],
+)
+def test_idle_threads_sleep_soon_unless_the_user_says_otherwise(first, waited):
+    command = [sys.executable, "-c", WAITED.format(first=first)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert (done.stdout, done.stderr) == (f"{waited}\n", "")
+
+
 def test_what_waits_is_there_when_it_is_used():
     done = subprocess.run([sys.executable, "-c", USED], capture_output=True, text=True, timeout=280, check=False)
     assert (done.stdout, done.stderr) == ("True True\n", "")

@@ -4,6 +4,11 @@
 NumPy has. That would load f2py, which wraps Fortran, and the helpers of tests: as long as all the rest of the sparse
 matrices. Here these two are loaded when something of them is used.
 
+OpenBLAS starts a thread for every core, once for NumPy and once for SciPy, which each have their own, and an idle thread
+is busy with waiting for some 40 ms before it goes to sleep: with many cores that is most of a short run. Here it waits
+for a fraction of a millisecond, which is enough between two products. The number of threads stays what it is, and all
+results with it.
+
 What is imported stays, and a search through it for garbage finds nothing: the collector waits meanwhile, and leaves it
 alone from then on, at the end of the process, too.
 """
@@ -12,12 +17,15 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 
 ON_DEMAND = ("numpy.f2py", "numpy.testing")
+WAIT = {"OPENBLAS_THREAD_TIMEOUT": "20"}
+"""Idle threads are awake for so many cycles, as a power of 2; its own default is 26."""
 
 
 class _OnDemand:
@@ -34,6 +42,8 @@ class _OnDemand:
 @contextmanager
 def quick_imports() -> Iterator[None]:
     """Import within it what a command needs, and nothing else: no garbage is collected meanwhile."""
+    if "numpy" not in sys.modules:  # after that it is not read again
+        os.environ.update({name: value for name, value in WAIT.items() if name not in os.environ})
     before, collecting = len(sys.modules), gc.isenabled()
     gc.disable()
     sys.meta_path.insert(0, _OnDemand)
