@@ -4,8 +4,8 @@
 NumPy has. That would load f2py, which wraps Fortran, and the helpers of tests: as long as all the rest of the sparse
 matrices. Here these two are loaded when something of them is used.
 
-OpenBLAS starts a thread for every core, once for NumPy and once for SciPy, which each have their own, and an idle thread
-is busy with waiting for some 40 ms before it goes to sleep: with many cores that is most of a short run. Here it waits
+OpenBLAS starts a thread for every core, once for NumPy and once for SciPy, which have their own each; an idle one is
+busy with waiting for some 40 ms before it goes to sleep: with many cores that is most of a short run. Here it waits
 for a fraction of a millisecond, which is enough between two products. The number of threads stays what it is, and all
 results with it.
 
