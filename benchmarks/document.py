@@ -47,16 +47,19 @@ LIMITS = (
     """**In process.** Nothing crosses a network in the speed, rounds and growth parts: they show what the computation
     and the bookkeeping cost. What a network would cost is simulated in the network part, from bytes and exchanges that
     are real and speeds that are made up; workers there share no link, and the server's own link has no limit.""",
-    """**Everyone knows the answer.** Each tolerance, danl's as well, is the loosest of the grid that reaches the norm,
-    found beforehand. That is more than a user would know; the grid makes some go further than needed. What danl takes
-    with `tol=1e-9`, which asks for more than that norm, is the line `danl, tol 1e-9`.""",
+    """**The peers know the answer.** Each of their tolerances in the speed part is the loosest of the grid that reaches
+    the norm, found beforehand. That is more than a user would know; the grid makes some go further than needed. danl's
+    is its default, which asks for more than that norm.""",
     """**What is on the clock.** scikit-learn and glum check their input and prepare it inside `fit`. danl's shards are
     made and its data is checked before its clock starts, as a worker has its rows before a run; what `danl.solve`
     prepares of them is on the clock.""",
     """**"Does not reach it"** is about a solver as its package offers it, with its stopping rules: scikit-learn's lbfgs
     also stops when the objective no longer falls in its last digits. It is not about L-BFGS.""",
-    """**A data set is not all data.** The four are sparse, of a few megabytes, and fit the processor's caches in part;
-    the penalty is mild. Synthetic rows are spread evenly over columns and workers, real ones are not.""",
+    """**A data set is not all data.** The four of the speed part are sparse, of a few megabytes, and fit the
+    processor's caches in part; the penalty is mild. Synthetic rows are spread evenly over columns and workers, real
+    ones are not.""",
+    """**An objective is not a model.** In the shapes part danl ends where scikit-learn's defaults end, which is a few
+    digits of the objective and fewer of the coefficients; what it takes to its own end is beside it.""",
     """**Peaks of memory** are those of the resident set. They depend on the allocator, and small ones on the page
     size.""",
     """**A line through logarithms** is a summary: a time that is a constant plus a linear part has an exponent between

@@ -105,9 +105,9 @@ def measure_one(
     return rows
 
 
-def reached(history: History) -> int | None:
-    """The row from which on the gap is never above GAP again; None if it is at the end."""
-    above = np.flatnonzero(~(history.column("gap") <= GAP))
+def reached(history: History, gap: float = GAP) -> int | None:
+    """The row from which on the gap is never above this again; None if it is at the end."""
+    above = np.flatnonzero(~(history.column("gap") <= gap))
     first = int(above[-1]) + 1 if above.size else 0
     return first if first < len(history) else None
 

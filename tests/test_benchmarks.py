@@ -181,14 +181,20 @@ def test_the_loosest_tolerance_that_reaches_the_norm_is_found():
 def test_everyone_is_held_to_the_true_norm(speed_rows):
     by_solver = {(row["solver"], row["given"]): row for row in speed_rows}
     assert set(by_solver) == {
-        ("danl", "10 shards"),
-        *((label, "10 shards") for label in ("danl, again", *speed.OTHER_CALLS)),
+        *((label, "10 shards") for label in ("danl", "danl, again", "danl, monitor=False")),
         *((peer, form) for peer in ("newton", "never") for form in ("CSR", "dense")),
     }
     for (solver, _), row in by_solver.items():
         assert row["reaches"] == (row["norm"] <= speed.NORM) == (solver != "never")
         assert (row["seconds"] is None) == (solver == "never")
     json.dumps(speed_rows, allow_nan=False)
+
+
+def test_what_is_judged_is_the_default_call(speed_rows):
+    assert speed.CALLS["danl"] == {}
+    own = {row["solver"]: row for row in speed_rows if row["solver"].startswith("danl")}
+    assert {row["tol"] for row in own.values()} == {1e-10}
+    assert len({row["exchanges"] for row in own.values()}) == 1  # the monitor changes nothing
 
 
 def test_a_peer_that_does_not_reach_it_is_shown_with_its_norm(speed_rows):
@@ -216,19 +222,33 @@ MADE_UP = [
 
 
 def test_ratios_are_to_the_fastest_peer_that_reaches_it():
-    assert speed.ratios(MADE_UP) == pytest.approx({"one": 0.5, "two": 8.0})
-    assert speed.ratios(MADE_UP, forms=("CSR", "dense")) == pytest.approx({"one": 2.0, "two": 8.0})
+    assert speed.ratios(MADE_UP) == pytest.approx({"one": 2.0, "two": 8.0})
+    assert speed.ratios(MADE_UP, forms=("CSR",)) == pytest.approx({"one": 0.5, "two": 8.0})
     text = speed.markdown(MADE_UP)
     assert "| danl to peers given CSR | 0.500 x | 8.00 x | - | 2.00 x |" in text
     assert "| fastest peer | right, dense | right, CSR | - |  |" in text
     assert "| right | CSR | 20.0 ms | 5.00 ms | not tried |" in text
-    assert [goal[1:] for goal in speed.goals(MADE_UP)] == [("2.00 x", "0.5 x", False), ("8.00 x", "1 x", False)]
+    assert "| danl | 10 shards | 10.0 ms (1.0e-10) | 40.0 ms (1.0e-10) | 40.0 ms (1.0e-10) |" in text
+    assert [goal[1:] for goal in speed.goals(MADE_UP)] == [("4.00 x", "0.5 x", False), ("8.00 x", "0.8 x", False)]
+
+
+@pytest.mark.parametrize(
+    ("bare", "shown", "met"), [(0.0099, "1.0 %", True), (0.009, "10.0 %", False), (1, "0.0 %", True)]
+)
+def test_the_share_of_the_monitor_is_what_a_run_without_it_saves(bare, shown, met):
+    rows = [made_up("one", "danl", "10 shards", 0.010), made_up("one", speed.BARE, "10 shards", bare)]
+    assert speed.goals(rows)[2][1:] == (shown, "5 %", met)
+    assert f"| the monitor's share | {shown} |  |" in speed.markdown(rows)
 
 
 def test_a_solver_of_ours_that_does_not_reach_it_has_no_ratio():
     rows = [made_up("one", "danl", "10 shards", 0.001, norm=1e-3), made_up("one", "right", "CSR", 1.0)]
     assert speed.ratios(rows) == {}
-    assert speed.goals(rows) == []
+    assert [goal[1:] for goal in speed.goals(rows)] == [
+        ("-, and does not reach it on one", "0.5 x", False),
+        ("-, and does not reach it on one", "0.8 x", False),
+    ]
+    assert speed.goals(rows[1:]) == []
     assert "| danl | 10 shards | does not reach it (1.0e-03) |" in speed.markdown(rows)
 
 
@@ -540,7 +560,7 @@ def test_the_short_table_names_the_fastest_of_each_package(monkeypatch):
         made_up("a", "lost", "CSR", 0.001, norm=1e-8),
     ]
     danl_line, right, lost = speed.short_table(rows).splitlines()[2:]
-    assert danl_line == "| danl, 10 shards | 10.0 ms |"
+    assert danl_line == "| danl's defaults, 10 shards | 10.0 ms |"
     assert right == "| right, pooled | 20.0 ms (one, dense) |"
     assert lost == "| lost, pooled | not reached |"
 

@@ -357,7 +357,7 @@ def value(request):
 @pytest.mark.parametrize("terms", [{}, {"weighted": True}, {"intercept": True}, {"dense": True}], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, value, monkeypatch):
-    monkeypatch.setattr("danl.objective.batch.SMALL_WORKER", small)
+    monkeypatch.setattr("danl.objective.row_blocks.SMALL_WORKER", small)
     monkeypatch.setattr("danl.objective.batch.BLOCK_ENTRIES", entries)  # with 40, large workers lie in several blocks
     monkeypatch.setattr("danl.objective.kernels.CHUNK_ENTRIES", 9)
     made = problem(loss, value=value, **terms)
@@ -382,7 +382,7 @@ def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, va
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_runs_are_the_same_where_only_some_are_gone_through(policy, value, monkeypatch):
-    monkeypatch.setattr("danl.objective.batch.SMALL_WORKER", 0)
+    monkeypatch.setattr("danl.objective.row_blocks.SMALL_WORKER", 0)
     monkeypatch.setattr("danl.objective.kernels.CHUNK_ENTRIES", 9)
     made = problem("logistic", value=value)
     arguments = {"method": "danl-masked", "policy": policy, "regions": 3, "max_rounds": 12}
@@ -394,7 +394,7 @@ def test_runs_are_the_same_where_only_some_are_gone_through(policy, value, monke
 
 
 def test_rows_of_workers_that_are_not_asked_are_not_gone_through(monkeypatch):
-    monkeypatch.setattr("danl.objective.batch.SMALL_WORKER", 0)
+    monkeypatch.setattr("danl.objective.row_blocks.SMALL_WORKER", 0)
     made, seen = problem("logistic"), []
     inner = kernels.csr_matvec
     monkeypatch.setattr(kernels, "csr_matvec", lambda rows, *rest: seen.append(rows) or inner(rows, *rest))

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from danl.objective import kernels
-from danl.objective.batch import RowChunks
+from danl.objective.row_blocks import RowChunks
 
 
 @pytest.fixture(params=["directly", "by scipy"])
@@ -76,7 +76,7 @@ def test_chunks_are_the_rows_of_their_workers(products, value, entries, monkeypa
     product = chunks.times(w, asked.tolist())
     np.testing.assert_allclose(product[np.r_[0:7, 40:60]], (X @ w)[np.r_[0:7, 40:60]], atol=1e-13)
     assert not product[7:40].any()
-    np.testing.assert_allclose(chunks.transpose_times(slopes, asked.tolist()), back * asked[:, None], atol=1e-13)
+    np.testing.assert_allclose(chunks.transpose_times(slopes, asked), back * asked[:, None], atol=1e-13)
 
 
 def test_equal_values_are_kept_once(monkeypatch):
@@ -99,3 +99,12 @@ def test_one_value_among_many_others_is_noticed(monkeypatch):
     X.data[-1] = 1.0
     assert kernels.repeated_value(X) is None
     assert kernels.repeated_value(sparse.csr_matrix((3, 4))) is None
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (3, 5000), (2000, 7), (2001, 7), (700, 4096)])
+def test_one_row_is_added_to_all(shape):
+    rng = np.random.default_rng(0)
+    rows, row = rng.normal(size=shape), rng.normal(size=shape[1])
+    expected = rows + row
+    kernels.add_to_rows(rows, row)
+    np.testing.assert_array_equal(rows, expected)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from danl.errors import InputError
-from danl.objective.regions import Regions
+from danl.objective.regions import Regions, as_items
 
 
 @st.composite
@@ -209,3 +209,20 @@ def test_errors_of_the_other_calls(call, message):
     with pytest.raises(InputError) as caught:
         call()
     assert str(caught.value) == message
+
+
+@settings(deadline=None)
+@given(covers())
+def test_slices_are_the_coordinates_of_regions_that_are_contiguous(cover):
+    groups, d = cover
+    regions = Regions.make(groups, d)
+    contiguous = all(max(group) - min(group) + 1 == len(group) for group in groups)
+    assert (regions.slices is not None) == contiguous
+    for q, own in enumerate(regions.slices or ()):
+        np.testing.assert_array_equal(np.arange(d)[own], regions.indices(q))
+
+
+def test_parts_of_rows_as_items_are_views():
+    rows = np.arange(12.0).reshape(3, 4)
+    as_items(rows, slice(1, 3))[[2, 0]] = as_items(-rows, slice(1, 3))[[2, 0]]
+    np.testing.assert_array_equal(rows, [[0, -1, -2, 3], [4, 5, 6, 7], [8, -9, -10, 11]])

@@ -1,6 +1,7 @@
 """The running measures against the definitions, and against cases worked out by hand."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
@@ -50,3 +51,9 @@ def test_the_parts():
     masks = np.array([[True, False, True], [True, False, False]])
     np.testing.assert_array_equal(coverage_counts(masks), [2, 0, 1])
     np.testing.assert_array_equal(staleness_after(np.array([[4, 4, 0], [0, 1, 2]]), masks), [[0, 5, 0], [0, 2, 3]])
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (1000, 3)])
+def test_coverage_counts_the_workers_of_every_region(shape):
+    masks = np.random.default_rng(0).random(shape) < 0.3
+    np.testing.assert_array_equal(coverage_counts(masks), masks.sum(axis=0))

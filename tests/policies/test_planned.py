@@ -223,3 +223,15 @@ def test_masks_of_the_wrong_kind_are_refused(masks, received):
     assert str(caught.value) == (
         f"Full.masks in round 7 returned {received}: must be booleans of shape (3, 2); return one boolean per region"
     )
+
+
+@pytest.mark.parametrize("bits", [np.random.PCG64, np.random.Philox])
+def test_without_coins_the_workers_are_those_of_the_second_draw(bits):
+    """Coins that cannot fall are not flipped, only counted: runs of former versions have the same masks."""
+    setting, rng = make_setting(20, [2, 2, 1]), np.random.Generator(bits(5))
+    view = Round(setting, 1, np.zeros(5), np.zeros((20, 3), dtype=int), rng, regions_of(setting))
+    masks = Coverage(4).masks(view)
+    again = np.random.Generator(bits(5))
+    again.random((20, 3))
+    first = again.random((20, 3)).argsort(axis=0)[:4]
+    assert all(sorted(np.flatnonzero(masks[:, q])) == sorted(first[:, q]) for q in range(3))

@@ -9,7 +9,7 @@ from danl.objective import batch
 from danl.objective.regions import Regions
 from danl.protocol.replies import Replies
 from danl.server.curvature import ProjectedHessian
-from danl.server.memory import COMMON, UPDATES, Memory
+from danl.server.memory import COMMON, UPDATES, Memory, put_fragments
 from tests.problems import random_problem
 
 
@@ -306,3 +306,19 @@ def test_there_is_no_common_change_without_a_step():
     assert after.common_change(after, weights) is None
     before, again = two_rounds(everyone, [0, 1, 2, 3, 4], stamps=(1, 1))  # the same model was asked about again
     assert again.common_change(before, weights) is None
+
+
+@pytest.mark.parametrize("everyone", [True, False])
+@pytest.mark.parametrize("spec", [3, [5, 20, 15], [list(range(0, 40, 2)), list(range(1, 40, 2))], 40], ids=str)
+def test_fragments_are_put_in_place_region_by_region_or_all_at_once(spec, everyone, monkeypatch):
+    """Regions that are slices or not, long or short; of all workers or some."""
+    monkeypatch.setattr("danl.server.memory.MANY_NUMBERS", 0)
+    regions, rng = Regions.make(spec, 40), np.random.default_rng(0)
+    rows, who = rng.normal(size=(9, 40)), np.arange(9) if everyone else np.array([0, 3, 4, 8])
+    gradients, masks = rng.normal(size=(len(who), 40)), rng.random((len(who), regions.n_regions)) < 0.5
+    expected = rows.copy()
+    for worker, gradient, mask in zip(who, gradients, masks, strict=True):
+        own = regions.coordinates(mask)
+        expected[worker, own] = gradient[own]
+    put_fragments(rows, who, gradients, masks, regions)
+    np.testing.assert_array_equal(rows, expected)

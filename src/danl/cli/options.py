@@ -95,7 +95,7 @@ class RunOptions:
     ] = None
     init: Annotated[str, option(RUN, "The start: zero, or fedavg:rounds=10 (the paper's).")] = "zero"
     rounds: Annotated[int, option(RUN, "Most exchanges after the first one.")] = 100
-    tol: Annotated[float, option(RUN, "Stop at this decrement (docs/method.md#the-end), by the workers' word.")] = 1e-10
+    tol: Annotated[float, option(RUN, "Stop at this decrement (docs/method.md#the-end), by the workers' word.")] = 1e-8
     batch_size: Annotated[int | None, option(RUN, "Rows a worker samples for a gradient; default: all.")] = None
     hessian_batch: Annotated[int | None, option(RUN, "Rows a worker samples for the Hessian; default: all.")] = None
     engine: Annotated[

@@ -123,6 +123,10 @@ def _iid(y: NDArray[np.float64], workers: int, rng: np.random.Generator) -> list
     return np.array_split(rng.permutation(len(y)), workers)
 
 
+def _contiguous(y: NDArray[np.float64], workers: int, rng: np.random.Generator) -> list[Rows]:
+    return np.array_split(np.arange(len(y)), workers)
+
+
 def _sorted(y: NDArray[np.float64], workers: int, rng: np.random.Generator, *, shuffle: float) -> list[Rows]:
     check_share("shuffle", shuffle, "the share of the rows dealt at random")
     order = rng.permutation(len(y))
@@ -150,6 +154,7 @@ def _quantity(y: NDArray[np.float64], workers: int, rng: np.random.Generator, *,
 
 _SCHEMES: dict[str, tuple[Callable[..., list[Rows]], dict[str, SpecValue]]] = {
     "iid": (_iid, {}),
+    "contiguous": (_contiguous, {}),
     "sorted": (_sorted, {"shuffle": 0.0}),
     "dirichlet": (_dirichlet, {"alpha": 0.5}),
     "quantity": (_quantity, {"alpha": 1.0}),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from danl.data.redaction import redacted, unreadable
 from danl.data.schema import in_order
 from danl.data.shard import Shard, ShardInfo, info_of
 from danl.errors import InputError
+from danl.frozen import replace
 from danl.objective.problem import BaseProblem, Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
@@ -90,7 +90,9 @@ class Local:
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Ask the workers; one that is away, raises, or is not reached before the deadline, is a failure."""
         away = self._absent(exchange.task.exchange)
-        failures = {index: Failure(index, "timeout", AWAY) for index in exchange.workers.tolist() if index in away}
+        failures = {}
+        if away:
+            failures = {index: Failure(index, "timeout", AWAY) for index in exchange.workers.tolist() if index in away}
         present = exchange.without(failures) if failures else exchange
         if self._batch is not None and deadline is None:
             replies = self._batch.answer(present)

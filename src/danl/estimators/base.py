@@ -85,7 +85,7 @@ class DANLModel(FittedAttributes):
     policy: Any = None
     method: Any = "danl"
     engine: Any = "local"
-    tol: float = 1e-12
+    tol: float = 1e-8
     max_rounds: int = 200
     warm_start: bool = False
     random_state: Any = None
@@ -179,7 +179,10 @@ class DANLModel(FittedAttributes):
             int(check_random_state(self.random_state).randint(2**31 - 1)) if self.random_state is not None else 0
         )
         if groups is None:
-            shards = partition(X, y, workers=min(self.workers, n_rows), seed=self._seed, weights=weights)
+            # Who has which rows matters only where not everyone is asked for everything; as they lie, none is copied.
+            plain = (self.method, self.engine, self.policy) == ("danl", "local", None)
+            scheme, workers = "contiguous" if plain else "iid", min(self.workers, n_rows)
+            shards = partition(X, y, workers=workers, scheme=scheme, seed=self._seed, weights=weights)
         else:
             shards = _by_group(X, y, groups, weights)
         names = tuple(self._names())

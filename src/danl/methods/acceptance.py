@@ -12,11 +12,12 @@ weights and penalty are given.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.base import Setup
 from danl.protocol.messages import Array, Mask
 from danl.protocol.replies import Replies
@@ -113,7 +114,11 @@ def scale_of(loss: float, largest: float) -> float:
 
 
 def margins_of(metric: Curvature, w: Array) -> float:
-    """w^T Pi w, about the square of the margins: what losses and gradients are rounded by."""
+    """w^T Pi w, about the square of the margins: what losses and gradients are rounded by.
+
+    Pairs are left out: they change little of it, and cost more than all the rest.
+    """
+    metric = getattr(metric, "initial", metric)
     square = float(w @ metric.times(w))
     return square if math.isfinite(square) else 0.0
 

@@ -12,12 +12,13 @@ it can be in a checkpoint.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.objective.regions import IntArray, Regions
 from danl.policies.base import Limits, PlannedPolicy, Setting, WorkerPolicy
 from danl.policies.profiles import Profile
@@ -56,6 +57,12 @@ class Setup:
     """What the workers' machines can do, where that is known."""
     entries_per_row: Array = field(default_factory=lambda: np.zeros(0))
     """Stored entries of a row of every worker, (N,): what a Hessian costs it."""
+    rows_here: bool = True
+    """Whether the rows are in the memory of the process that solves the problem."""
+    n_outputs: int = 1
+    """Margins of a row: one, or one for every class."""
+    constant_curvature: bool = False
+    """Whether the Hessian is the same at every model: that of a squared loss."""
 
     @property
     def limits(self) -> Limits | None:
@@ -151,7 +158,7 @@ def too_few(state: S, replies: Replies, *, everyone: bool = False) -> tuple[S, I
     """
     expected = len(replies.failures) - len(replies.absent)
     again = expected > 0 and not (everyone and replies.absent)
-    return (state if again else replace(state, status="quorum_lost")), Info()  # type: ignore[type-var]
+    return (state if again else replace(state, status="quorum_lost")), Info()
 
 
 class Method(Protocol[S]):

@@ -8,12 +8,13 @@ those on a whole Hessian end with it, those on a part of it go on.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.base import Setup
+from danl.protocol.hessian_form import HessianForm
 from danl.protocol.messages import Array, CurvatureTask, Dtype, HessianTask, Mask, unpack
 from danl.protocol.streams import SKETCH, stream
 from danl.server.curvature import Curvature
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def hessian_task(
-    options: DANL,
+    form: HessianForm,
     exchange: int,
     w: Array,
     *,
@@ -36,26 +37,27 @@ def hessian_task(
     sketch: int = 0,
     batch_size: int | None = None,
     hessian_batch: int | None = None,
+    leverage: bool = False,
 ) -> HessianTask | CurvatureTask:
-    """Ask for the Hessian, or for the part of it that the options say."""
-    form = options.hessian_form
+    """Ask for the Hessian, or for a part of it."""
     if form.kind == "full" and dtype == "float64":
-        return HessianTask(exchange, w, batch_size, hessian_batch)
-    return CurvatureTask(exchange, w, form.kind, form.rank, sketch, batch_size, hessian_batch, dtype)
+        return HessianTask(exchange, w, batch_size, hessian_batch, leverage)
+    return CurvatureTask(exchange, w, form.kind, form.rank, sketch, batch_size, hessian_batch, dtype, leverage=leverage)
 
 
-def sketch_number(options: DANL, setup: Setup, n_exchanged: int) -> int:
+def sketch_number(form: HessianForm, setup: Setup, n_exchanged: int) -> int:
     """What everyone draws the sketch's random matrix from: the same for all who are asked about a model.
 
     Of a whole Hessian that comes in pieces, it is what its rows are drawn from.
     """
-    if options.hessian_form.kind == "full":
+    if form.kind == "full":
         return n_exchanged + 1 if setup.limits is not None else 0
     return int(stream(setup.seed, SKETCH, n_exchanged).integers(2**62))
 
 
 def new_curvature(
     options: DANL,
+    form: HessianForm,
     numbers: Array,
     sent: Mask,
     weights: Array,
@@ -72,7 +74,7 @@ def new_curvature(
     """
     if not np.isfinite(numbers).all():
         return None
-    form, mu, least = options.hessian_form, setup.floor(options.mu, weights), setup.strong_convexity_of(weights)
+    mu, least = setup.floor(options.mu, weights), setup.strong_convexity_of(weights)
     hessians = None
     if form.kind == "full":
         total = unpack(numbers, setup.n_coefficients)

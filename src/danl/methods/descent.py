@@ -13,12 +13,13 @@ Newton Zero is what Algorithm 1 is with full masks; undamped Newton is the paper
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from danl.errors import InputError
+from danl.frozen import replace
 from danl.methods.acceptance import measured_step
 from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn, too_few
 from danl.methods.shared_options import check_options

@@ -9,9 +9,10 @@ or the learning rate; ours are 10 full-batch steps of 1 / L.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from danl.checks import check_whole
+from danl.frozen import replace
 from danl.methods.acceptance import relative_decrement, scale_of
 from danl.methods.base import Info, Setup, Status, Turn
 from danl.methods.descent import DescentState, FirstOrder

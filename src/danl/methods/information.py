@@ -10,11 +10,12 @@ the same model, so that the sums are over all workers:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn
 from danl.protocol.messages import PERMANENT, Array, Exchange, HessianTask, Mask, ScoresTask, Task, unpack
 from danl.protocol.replies import Replies

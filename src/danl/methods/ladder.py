@@ -11,7 +11,8 @@ After every step that was accepted, the first of these that holds decides:
     1  workers have left or are back: curvature, of those that are there
     2  what is left to gain seems below the tolerance, or many workers have gone on for `gamma_max` rounds without the
        word of everyone, or everyone refused what some had accepted: whole gradients of everyone, who decide
-    3  PATIENCE times the price of the next rung was spent on this one: one rung up
+    3  PATIENCE times the price of the next rung was spent on this one: one rung up; from parts of Hessians to whole
+       ones once as many exchanges have passed as these would cost (`whole_after`), and as many are still to come
     4  curvature costs hardly more than the gradients alone (a fast machine's Hessian is there before a slow one's
        gradient): it is asked for every time, unless masks are "always" wanted
     5  curvature is due: the gains fell by less than `contraction` a step over the last `window` steps; what is left at
@@ -38,17 +39,19 @@ and in rule 2 only the tolerance asks for everyone's word, as long as steps stil
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.acceptance import ROUNDING, Step, objective_at_anchor
 from danl.methods.base import Setup
 from danl.methods.membership import MANY
 from danl.methods.prices import Prices
 from danl.methods.questions import Question, Sampling, Stretch
 from danl.methods.senders import Rung, rungs_of
+from danl.protocol.hessian_form import WHOLE, HessianForm
 from danl.protocol.messages import Dtype, Mask
 from danl.server.some_hessians import Mismatch
 from danl.storage.serialize import storable
@@ -146,6 +149,10 @@ class Ladder:
         chosen = self.rungs[self.rung].of_turn(self.n_exchanged, setup) & alive
         return chosen if chosen.any() else alive
 
+    def form(self, options: DANL) -> HessianForm:
+        """What is exchanged of a Hessian."""
+        return WHOLE if self.rungs[self.rung].whole else options.hessian_form
+
     @property
     def dtype(self) -> Dtype:
         return self.rungs[self.rung].dtype
@@ -167,7 +174,7 @@ class Ladder:
 
     def shortest_wait(self, options: DANL) -> int:
         """Steps from one exchange of curvature to the next; parts wait for as many as half of their price would pay."""
-        if options.hessian_form.kind == "full":
+        if self.form(options).kind == "full":
             return options.window
         return max(options.window, round(self.rungs[self.rung].price / (2 * self.gradient_price)))
 
@@ -223,7 +230,7 @@ class Ladder:
         """
         if self.sampling.batch_size is not None:
             return False
-        if options.hessian_form.kind != "full":
+        if self.form(options).kind != "full":
             return self.free and self.since_hessian > self.wait
         if self.mismatch is not None and known.hessians is not None and not self.free and not self.mismatch.of_age:
             return False
@@ -276,7 +283,7 @@ class Ladder:
         )
         if state.trial.step is not None:
             ladder = replace(ladder, moved=True, n_refused=0, length=min(1.0, GROWTH * self.length))
-        if exact and self.since_hessian == 0 and options.hessian_form.kind == "full":
+        if exact and self.since_hessian == 0 and self.form(options).kind == "full":
             ladder = replace(ladder, length=1.0)  # new curvature knows nothing of the steps that were too long
         length = ladder.length if exact or self.sampling.batch_size is None else self.sampling.length
         step = replace(step, length=1.0 if exact and options.pairs > 0 else length)
@@ -296,7 +303,7 @@ class Ladder:
 
     def _stalled(self, step: Step, options: DANL) -> bool:
         """Rounding hides what is left: not even the best curvature there is makes the gradient smaller."""
-        most = 2 * STALLED if options.hessian_form.kind == "full" else STALLED_PARTS
+        most = 2 * STALLED if self.form(options).kind == "full" else STALLED_PARTS
         return step.negligible and self.n_without_halving >= most
 
     def _question(
@@ -305,7 +312,7 @@ class Ladder:
         settled = step.decrement <= tol or (step.negligible and not (self.many and self._may_fall()))
 
         def ask(question: Question, why: str, **changes: object) -> tuple[Ladder, Question]:
-            return replace(self, why=why, **changes), question  # type: ignore[arg-type]
+            return replace(self, why=why, **changes), question
 
         if state.membership.regroup:
             return ask("hessian", "workers left or are back")
@@ -313,19 +320,20 @@ class Ladder:
         if every and self.since_hessian >= every:
             return ask("hessian", f"curvature every {every} rounds")
         if settled:
-            if exact and self.n_without_halving == STALLED and options.hessian_form.kind == "full":
+            if exact and self.n_without_halving == STALLED and self.form(options).kind == "full":
                 return self.on_rung(len(self.rungs) - 1, options, "rounding: a look with all curvature"), "hessian"
             return ask("full", "little left to gain: everyone's word")
         if self.certain or (self.many and self.stretch.rounds >= options.gamma_max):
             return ask("full", "everyone's word, for certain")
         if not every and self.sampling.batch_size is None:  # with mini-batches gains tell little: refused steps ask
-            if not self.at_top and self.spent > PATIENCE * self.rungs[self.rung + 1].price:
-                return self.on_rung(self.rung + 1, options, "these senders have not paid"), "hessian"
+            if not self.at_top and self._rung_has_failed(step, options, tol):
+                why = "whole Hessians pay" if self.rungs[self.rung + 1].whole else "these senders have not paid"
+                return self.on_rung(self.rung + 1, options, why), "hessian"
             curvature: Question = "curvature" if self.many else "hessian"
             if self.free and options.masks == "auto":
                 return ask(curvature, "curvature costs no more here")
             slow = "slower than promised"
-            if options.hessian_form.kind != "full":
+            if self.form(options).kind != "full":
                 rate = self._parts_due(step, exact=exact)
                 if rate is not None:  # if the newest exchange has not helped, twice the wait
                     wait = self.shortest_wait(options) if rate <= HELPED * self.rate else 2 * self.wait
@@ -350,6 +358,17 @@ class Ladder:
             return ask("masked", "masks pay", slow=0, stretch=self.stretch.next())
         times = min(self.slow + 1, MOST_DETOURS) if self.stretch.number == 0 else 0
         return ask("full", "masks were slow", slow=times, detour=2 ** max(times - 1, 0))
+
+    def _rung_has_failed(self, step: Step, options: DANL, tol: float) -> bool:
+        """Rule 3."""
+        if not self.rungs[self.rung + 1].whole:
+            return self.spent > PATIENCE * self.rungs[self.rung + 1].price
+        worth = float(options.whole_after or 0)
+        if self.spent < worth * self.gradient_price or len(self.gains) <= LONG_WINDOW:
+            return False
+        ratio = step.gain / self.gains[-1 - LONG_WINDOW] if self.gains[-1 - LONG_WINDOW] > 0 else 0.0
+        left = _left(step, tol) / (-math.log(ratio) / LONG_WINDOW) if 0 < ratio < 1 else np.inf
+        return bool(ratio > 0 and left > worth)
 
     def _may_fall(self) -> bool:
         """Whether the decrement has halved over the newest steps, or these are too few since all was known to tell."""

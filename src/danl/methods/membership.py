@@ -9,10 +9,11 @@ by how often workers have missed exchanges so far.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.objective.regions import IntArray
 from danl.protocol.messages import PERMANENT, Array, Mask
 from danl.protocol.replies import Replies

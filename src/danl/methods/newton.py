@@ -9,10 +9,11 @@ exchange. The plain step without the safeguard, the paper's benchmark for F*, is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.acceptance import Step, margins_of, scale_of
 from danl.methods.base import HoldsHessian, Info, Setup, Status, Turn, too_few
 from danl.methods.shared_options import check_options

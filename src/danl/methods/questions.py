@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.base import Setup, Turn
 from danl.policies.base import Round
 from danl.policies.masks import validated_masks, with_a_region
@@ -44,8 +45,8 @@ def masked_round(template: GradientTask, setup: Setup, turn: Turn, idle: Task | 
     view = Round(setup.setting, template.round, template.w, turn.staleness, rng, setup.regions)
     masks = validated_masks(setup.policy.masks(view), policy=setup.policy, round=view)
     if idle is None:
-        busy = with_a_region(masks)
-        everyone, masks = everyone[busy], masks[busy]
+        everyone = np.flatnonzero(with_a_region(masks))
+        masks = masks.take(everyone, axis=0)  # a tenth of the time of masks[everyone]
     return Exchange("gradient", template, everyone, masks, idle)
 
 

@@ -30,11 +30,12 @@ again of those missing, for the same model. Losses are compared over the same wo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.acceptance import Step, anchored, objective_at_anchor, trial_accepted, with_margins
 from danl.methods.asking import Asking
 from danl.methods.base import Info, Setup, Turn
@@ -91,7 +92,7 @@ class Safeguarded:
             assert state.known is not None
             return self._round(state, state.known, replies, setup)
         answers = state.trial.answers or Answers.none(setup.n_workers, setup.regions)
-        numbers = self.options.hessian_form.numbers(setup.regions)
+        numbers = state.ladder.form(self.options).numbers(setup.regions)
         answers = answers.with_replies(replies, setup.regions, setup.weights, numbers)
         state = replace(state, trial=replace(state.trial, answers=answers))
         if Asking(self.options, setup, state).awaited.any():  # ask those missing again, for the same model
@@ -168,10 +169,11 @@ class Safeguarded:
         self, state: SafeguardedState, numbers: Array, sent: Mask, setup: Setup
     ) -> tuple[Curvature, SomeHessians | None] | None:
         options, ladder = self.options, state.ladder
-        sketch, known = sketch_number(options, setup, ladder.n_exchanged), state.known
+        form, known = ladder.form(options), state.known
         nearby = known is not None and state.trial.question == "curvature" and ladder.nearby(known)
+        sketch, weights, dtype = sketch_number(form, setup, ladder.n_exchanged), state.weights, ladder.dtype
         return new_curvature(
-            options, numbers, sent, state.weights, setup, sketch=sketch, dtype=ladder.dtype, before=known, nearby=nearby
+            options, form, numbers, sent, weights, setup, sketch=sketch, dtype=dtype, before=known, nearby=nearby
         )
 
     def _round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> Absorbed:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.acceptance import Step
 from danl.methods.base import Status
 from danl.methods.ladder import Ladder

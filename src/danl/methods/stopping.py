@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.methods.acceptance import TINY, Step
 from danl.methods.base import Setup, Status
 from danl.protocol.messages import Array
@@ -82,7 +83,9 @@ class InitialCurvature:
         if not setup.free.any():
             return None
         free = np.flatnonzero(setup.free)
-        own = curvature.times(np.eye(setup.n_coefficients)[:, free])[free, np.arange(free.size)]
+        units = np.zeros((setup.n_coefficients, free.size))
+        units[free, np.arange(free.size)] = 1.0
+        own = curvature.times(units)[free, np.arange(free.size)]
         diagonal = np.zeros(setup.n_coefficients)
         diagonal[free] = own
         return cls(Diagonal(diagonal), scale)

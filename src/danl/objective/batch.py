@@ -14,29 +14,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.data.shard import rows_of, stacked, stacked_rows
+from danl.data.shard import stacked, stacked_rows
 from danl.objective import kernels
 from danl.objective.kernels import Sandwich, repeated_value
 from danl.objective.layout import Layout
-from danl.objective.local_objective import LocalObjective, assembled, margins
-from danl.objective.losses import Array, LogarithmicLoss, Loss, value_and_first, weighted_second_derivatives
+from danl.objective.local_objective import LocalObjective, assembled, margins, margins_without_features
+from danl.objective.losses import Array, Loss, target_terms, value_and_first, weighted_second_derivatives
+from danl.objective.row_blocks import Mask, RowBlock
+from danl.objective.row_samples import RowSample
 
 IntArray = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 BLOCK_ENTRIES = 1 << 20
 """Stored entries of a block of sparse rows, 12 bytes each, and numbers of a block of dense ones: what stays in the
 cache the cores share. Smaller blocks are slower: going back and forth between two loops costs more than it saves."""
-SMALL_WORKER = 10_000
-"""Stored entries of a worker below which its rows are gone through with the others', selected or not."""
-MANY_WORKERS = 64
-"""Workers of a block from which on dense rows are summed down the columns, not worker by worker."""
 SEGMENT = 64
 """Numbers that are added up one after the other; their sums are added up in turn, so that rounding stays small."""
 SMALL_LOSS = 0.01
@@ -50,86 +47,9 @@ def few_of_many(count: int, n_workers: int, numbers: int) -> bool:
     return FEW * count <= n_workers and numbers >= MANY_NUMBERS
 
 
-class RowChunks:
-    """CSR rows cut into chunks, so that those of some workers can be gone through alone (`kernels.csr_chunks`)."""
-
-    def __init__(self, X: Any, bounds: Sequence[int], value: float | None = None) -> None:
-        """Worker i has the rows from bounds[i] to bounds[i + 1]."""
-        self.shape = X.shape
-        self.chunks = kernels.csr_chunks(X, bounds, value)
-
-    def times(self, w: Array, selected: Sequence[bool] | None = None) -> Array:
-        """X w; with a row of `w` for every worker, of each with its own. Those not selected have zeros."""
-        assert w.shape[-1] == self.shape[1]
-        product = np.zeros(self.shape[0])
-        for worker, rows, count, arrays in self.chunks:
-            if selected is None or selected[worker]:
-                model = w if w.ndim == 1 else w[worker]
-                kernels.csr_matvec(count, self.shape[1], *arrays, model, product[rows])
-        return product
-
-    def transpose_times(self, slopes: Array, selected: Sequence[bool] | None = None) -> Array:
-        """X_i^T slopes_i of every worker, (workers, columns); zeros of those not selected."""
-        assert slopes.shape == self.shape[:1]
-        products = np.zeros((self.chunks[-1][0] + 1, self.shape[1]))
-        for worker, rows, count, arrays in self.chunks:
-            if selected is None or selected[worker]:
-                kernels.csc_matvec(self.shape[1], count, *arrays, slopes[rows], products[worker])
-        return products
-
-
-class RowBlock:
-    """Consecutive rows that stay in the cache: those of some workers, or some of those of one."""
-
-    def __init__(
-        self, X: Any, first: int, last: int, workers: slice, bounds: NDArray[np.int64], value: float | None = None
-    ) -> None:
-        """Rows `first` to `last` of X; `value` is the one number that is stored, if it is one."""
-        self.rows, self.workers, self.X = slice(first, last), workers, rows_of(X, first, last)
-        self.n_rows, self.n_features = last - first, int(X.shape[1])
-        self.n_workers = workers.stop - workers.start
-        self.starts = np.maximum(bounds[workers.start : workers.stop], first) - first
-        self._value = value
-        # Sparse rows of workers that are large enough are gone through worker by worker.
-        self._sparse = sparse.issparse(X)
-        self._each = self._sparse and (self.n_workers == 1 or self.X.nnz >= SMALL_WORKER * self.n_workers)
-
-    @cached_property
-    def _chunks(self) -> RowChunks:
-        return RowChunks(self.X, [*(self.starts.tolist() if self._each else [0]), self.n_rows], self._value)
-
-    @cached_property
-    def _block_diagonal(self) -> RowChunks:
-        matrix = kernels.block_diagonal(self.X, self.starts)
-        return RowChunks(matrix, [0, self.n_rows], self._value)
-
-    def times(self, w: Array, selected: Sequence[bool] | None = None) -> Array:
-        """X w; with the workers' models (workers, features), X_i w_i of every row of worker i."""
-        if not self._sparse:
-            if w.ndim == 1:
-                return np.asarray(self.X @ w)
-            return np.concatenate([own @ model for own, model in zip(self._by_worker(self.X), w, strict=True)])
-        if self._each:
-            return self._chunks.times(w, selected)
-        return self._chunks.times(w) if w.ndim == 1 else self._block_diagonal.times(w.ravel())
-
-    def transpose_times(self, slopes: Array, selected: Sequence[bool] | None = None) -> Array:
-        """X_i^T slopes_i of every worker, (workers, features)."""
-        if self._each:
-            return self._chunks.transpose_times(slopes, selected)
-        if self._sparse:
-            return self._block_diagonal.transpose_times(slopes).reshape(self.n_workers, self.n_features)
-        if self.n_workers >= MANY_WORKERS:
-            return np.asarray(np.add.reduceat(self.X * slopes[:, None], self.starts, axis=0))
-        pairs = zip(self._by_worker(self.X), self._by_worker(slopes), strict=True)
-        return np.stack([own_slopes @ own for own, own_slopes in pairs])
-
-    def sums(self, slopes: Array) -> Array:
-        """The sum over each worker's rows, (workers,)."""
-        return np.asarray(np.add.reduceat(slopes, self.starts))
-
-    def _by_worker(self, rows: Any) -> list[Any]:
-        return np.split(rows, self.starts[1:])
+def _exp_value_and_first(loss: Any, y: Array, z: Array, _: Array | None) -> tuple[Array, Array]:
+    made: tuple[Array, Array] = loss.exp_value_and_first(y, z)
+    return made
 
 
 class Segments:
@@ -142,17 +62,21 @@ class Segments:
         within = np.arange(int(pieces.sum())) - np.repeat(self._outer, pieces)
         self._inner = np.repeat(bounds[:-1], pieces) + SEGMENT * within
         self._weights = weights
+        self._whole = bool((pieces == 1).all())
 
     def sums(self, values: Array) -> Array:
         """One sum a stretch."""
         weighted = values if self._weights is None else self._weights * values
-        return np.asarray(np.add.reduceat(np.add.reduceat(weighted, self._inner), self._outer))
+        return self._added_up(np.add.reduceat(weighted, self._inner))
 
     def sums_of_logarithms(self, numbers: Array) -> Array:
         """One sum of logarithms a stretch; without weights by the logarithms of products: one for many numbers."""
         if self._weights is not None:
             return self.sums(np.log(numbers))
-        return np.asarray(np.add.reduceat(np.log(np.multiply.reduceat(numbers, self._inner)), self._outer))
+        return self._added_up(np.log(np.multiply.reduceat(numbers, self._inner)))
+
+    def _added_up(self, pieces: Array) -> Array:
+        return pieces if self._whole else np.asarray(np.add.reduceat(pieces, self._outer))
 
 
 class Batch:
@@ -177,12 +101,12 @@ class Batch:
         self._same_penalty = float(penalties[0]) if (penalties == penalties[0]).all() else 0.0
         self._segments = Segments(bounds, own_weights)
         # What the loss of every row is made of, with its derivative; and the sums of the losses over the workers' rows.
-        self._evaluate: Callable[[Array, Array], tuple[Array, Array]] = partial(value_and_first, loss)
+        self._evaluate: Callable[[Array, Array, Array | None], tuple[Array, Array]] = partial(value_and_first, loss)
+        self._terms = target_terms(loss, y)
         self._sums: Callable[[Array], Array] = self._segments.sums
         self._logarithmic = hasattr(loss, "exp_value_and_first")  # isinstance of a protocol takes longer than a round
         if self._logarithmic:
-            logarithmic = cast(LogarithmicLoss, loss)
-            self._evaluate, self._sums = logarithmic.exp_value_and_first, self._segments.sums_of_logarithms
+            self._evaluate, self._sums = partial(_exp_value_and_first, loss), self._segments.sums_of_logarithms
         self.passes = 0  # over the data: margins, and transpose products
         self._newest: tuple[Array, Array] | None = None  # a model and its margins
 
@@ -274,21 +198,23 @@ class Batch:
         shape = (self.n_workers, layout.n_outputs, layout.columns)
         penalised = self._penalised(model)
         model = model.reshape(shape[1:] if masks is None else shape)
-        selected, holding = self._selected(workers), self._selected(workers if holders is None else holders)
+        selected = self._selected(workers)
+        holding = selected if holders is None or holders is workers else self._selected(holders)
         at_once = len(self.blocks) == 1 and layout.n_coefficients == layout.n_features
         gradients = np.zeros(0 if at_once else shape)
         row_margins, values = [], []  # block by block
         with np.errstate(over="ignore", invalid="ignore"):
             for block in self.blocks:
                 here = None if selected is None else selected[block.workers]
-                if here is not None and not any(here):
+                if here is not None and not here.any():
                     row_margins.append(
                         np.zeros((block.n_rows, layout.n_outputs) if layout.n_outputs > 1 else block.n_rows)
                     )
                     values.append(np.ones(block.n_rows))
                     continue
                 row_margins.append(self._margins(block, model, here))
-                value, slopes = self._evaluate(self.y[block.rows], row_margins[-1])
+                terms = None if self._terms is None else self._terms[block.rows]
+                value, slopes = self._evaluate(self.y[block.rows], row_margins[-1], terms)
                 values.append(value)
                 if not self.scale_after:
                     weights = self.row_weights[block.rows]
@@ -301,32 +227,40 @@ class Batch:
             losses = self.scale * self._sums(values[0] if len(values) == 1 else np.concatenate(values))
             z = row_margins[0] if len(row_margins) == 1 else np.concatenate(row_margins)
             wanted = losses if workers is None else losses[workers]
-            if self._logarithmic and not (wanted.min() > SMALL_LOSS and wanted.max() < np.inf):
+            rounded = self._logarithmic or self._terms is not None
+            if rounded and not (wanted.min() > SMALL_LOSS and wanted.max() < np.inf):
                 losses = self.scale * self._segments.sums(self.loss.value(self.y, z))
             losses += self._penalty(penalised)
             gradients = gradients.reshape(self.n_workers, layout.n_coefficients)
             if self.scale_after:
                 gradients *= self.scale[:, None]
-            gradients += self._same_penalty * penalised if self._same_penalty else self.penalties[:, None] * penalised
+            if penalised.ndim == 1 and self._same_penalty:
+                kernels.add_to_rows(gradients, self._same_penalty * penalised)
+            else:
+                gradients += (self._same_penalty or self.penalties[:, None]) * penalised
         if masks is None and selected is None:
             self._newest = (w.copy(), z)
         self.passes += 2
         return losses, gradients
 
-    def _selected(self, workers: IntArray | None) -> list[bool] | None:
+    def _selected(self, workers: IntArray | None) -> Mask | None:
         """Of every worker whether it is one of these; None where all are."""
         if workers is None or len(workers) == self.n_workers:
             return None
         selected = np.zeros(self.n_workers, dtype=bool)
         selected[workers] = True
-        return selected.tolist()
+        return selected
 
-    def _margins(self, block: RowBlock, model: Array, selected: Sequence[bool] | None = None) -> Array:
+    def _margins(self, block: RowBlock, model: Array, selected: Mask | None = None) -> Array:
         """A w of every row, with a model (outputs, columns); A_i w_i with one for every worker, (N, outputs, columns).
 
         The rows of workers that are not selected are undefined.
         """
         layout, shared = self.layout, model.ndim == 2
+        if shared:
+            nothing = margins_without_features(block.n_rows, model, layout)
+            if nothing is not None:
+                return nothing
         if shared and layout.n_outputs > 1:
             return margins(block.X, model.ravel(), layout)  # all outputs in one pass
         own = model if shared else model[block.workers]
@@ -338,11 +272,15 @@ class Batch:
             columns.append(z)
         return columns[0] if layout.n_outputs == 1 else np.stack(columns, axis=1)
 
-    def _add_transpose_product(
-        self, block: RowBlock, slopes: Array, gradients: Array, selected: Sequence[bool] | None
-    ) -> None:
+    def _add_transpose_product(self, block: RowBlock, slopes: Array, gradients: Array, selected: Mask | None) -> None:
         """Add A_i^T slopes_i of the block's workers to the gradients, (N, outputs, columns)."""
         n = self.layout.n_features
+        if self.layout.n_outputs > 1 and block.few_dense_workers:
+            for worker, X, own in block.each_with(slopes):  # all outputs in one pass
+                gradients[worker, :, :n] += own.T @ X
+                if self.layout.intercept:
+                    gradients[worker, :, n] += own.sum(axis=0)
+            return
         for k in range(self.layout.n_outputs):
             own = slopes if slopes.ndim == 1 else np.ascontiguousarray(slopes[:, k])
             gradients[block.workers, k, :n] += block.transpose_times(own, selected)
@@ -359,7 +297,7 @@ class Batch:
             return 0.5 * float(penalised @ penalised) * self.penalties
         return np.asarray(0.5 * self.penalties * np.square(penalised).sum(axis=1))
 
-    def hessian_sum(self, w: Array, weights: Array, rows: Sequence[Array | None] | None = None) -> Array:
+    def hessian_sum(self, w: Array, weights: Array, samples: Sequence[RowSample | None] | None = None) -> Array:
         """sum_i weight_i Hess F_i(w), on all rows or, by worker, on a sample of them, which may be empty.
 
         Where the newest margins are those of w, they are not computed again. Rows of workers without weight are not
@@ -367,11 +305,9 @@ class Batch:
         """
         X, y, z, counted = self.X, self.y, self.margins(w), None
         sandwich: Callable[[Array], Array] = self.sandwich
-        if rows is not None and any(own is not None for own in rows):
-            sampled, counts = self._sampled(rows)
+        if samples is not None and any(own is not None for own in samples):
+            sampled, row_weights = self._sampled(samples, weights)
             X, y, z = X[sampled], y[sampled], z[sampled]
-            of_worker = np.repeat(weights * self.scale * np.diff(self.bounds) / np.maximum(counts, 1), counts)
-            row_weights = of_worker if self.own_weights is None else of_worker * self.own_weights[sampled]
             sandwich = Sandwich(X)
         else:
             row_weights = weights[self.owners] * self.row_weights
@@ -381,11 +317,31 @@ class Batch:
         second = weighted_second_derivatives(self.loss, y, z, row_weights, counted)
         return assembled(X, second, self.layout, sandwich, float(weights @ self.penalties))
 
-    def _sampled(self, rows: Sequence[Array | None]) -> tuple[IntArray, IntArray]:
-        """Rows of the samples in the whole, and how many there are of each worker."""
+    def diagonal_sum(self, w: Array, weights: Array) -> Array:
+        """The diagonal of sum_i weight_i Hess F_i(w), without the rest of it."""
+        layout, n, z = self.layout, self.layout.n_features, self.margins(w)
+        row_weights, parts = weights[self.owners] * self.row_weights, np.zeros((layout.n_outputs, layout.columns))
+        for block in self.blocks:
+            own = block.rows
+            with np.errstate(over="ignore", invalid="ignore"):
+                for k, m, second in weighted_second_derivatives(self.loss, self.y[own], z[own], row_weights[own]):
+                    if k == m:
+                        parts[k, :n] += kernels.squares_transpose_times(block.X, second)
+                        parts[k, n:] += second.sum()
+        return np.asarray(parts.ravel() + np.where(layout.penalised, float(weights @ self.penalties), 0.0))
+
+    def _sampled(self, samples: Sequence[RowSample | None], weights: Array) -> tuple[IntArray, Array]:
+        """Rows of the samples in the whole, and what each of them counts in the sum of the workers."""
+        rows, counts = [], []
         ends = pairwise(self.bounds.tolist())
-        parts = [np.arange(a, b) if own is None else a + own for own, (a, b) in zip(rows, ends, strict=True)]
-        return np.concatenate(parts), np.array([len(part) for part in parts])
+        for own, (first, last), weight in zip(samples, ends, (weights * self.scale).tolist(), strict=True):
+            rows.append(np.arange(first, last) if own is None else first + own.rows)
+            if own is None or own.counts is None:
+                counts.append(np.full(len(rows[-1]), weight * (last - first) / max(len(rows[-1]), 1)))
+            else:
+                counts.append(weight * own.counts)
+        sampled, row_weights = np.concatenate(rows), np.concatenate(counts)
+        return sampled, row_weights if self.own_weights is None else row_weights * self.own_weights[sampled]
 
     def margins(self, w: Array) -> Array:
         """A w of every row; those of the newest w are kept."""

@@ -26,8 +26,12 @@ BLOCK_BYTES = 1 << 18
 """Bytes of a block of rows in a dense product: what stays in a core's own cache while it is used."""
 BLOCK_ENTRIES = 1 << 17
 """Stored entries of a block of rows in a sparse product: the same, 12 bytes each."""
+FEW_ROWS = 2_048
+"""Dense rows that are copied at a time, so that the copy stays in the cache."""
 CHUNK_ENTRIES = 1 << 16
 """Stored entries of a chunk whose values are the same: they and their places, 12 bytes each, stay in that cache."""
+LONG_ROW = 4096
+"""Numbers of an inner loop whose beginning and end no longer count."""
 NEARLY_DENSE = 0.24
 """Share of stored entries above which dense blocks beat a sparse product (measured; d^2 against 16 times entries^2)."""
 LARGE = 5_000_000
@@ -46,9 +50,10 @@ def _csc_matvec(rows: int, columns: int, indptr: Any, indices: Any, data: Any, s
 
 try:  # what scipy's products end in; a small one spends as long on the way there
     from scipy.sparse._sparsetools import csc_matvec as csc_matvec
+    from scipy.sparse._sparsetools import csr_matmat as csr_matmat
     from scipy.sparse._sparsetools import csr_matvec as csr_matvec
 except ImportError:  # not public: another scipy may have moved it
-    csc_matvec, csr_matvec = _csc_matvec, _csr_matvec
+    csc_matvec, csr_matvec, csr_matmat = _csc_matvec, _csr_matvec, None
 
 
 def times(X: Any, w: Array) -> Array:
@@ -67,6 +72,29 @@ def transpose_times(X: Any, slopes: Array) -> Array:
     product = np.zeros(X.shape[1])
     csc_matvec(*reversed(X.shape), X.indptr, X.indices, X.data, slopes, product)
     return product
+
+
+def squares_transpose_times(X: Any, slopes: Array) -> Array:
+    """(X * X)^T slopes, the squares of dense rows made a few at a time."""
+    if sparse.issparse(X):
+        product = np.zeros(X.shape[1])
+        csc_matvec(*reversed(X.shape), X.indptr, X.indices, np.square(X.data), slopes, product)
+        return product
+    parts = (slice(first, first + FEW_ROWS) for first in range(0, len(X), FEW_ROWS))
+    return np.asarray(sum((slopes[part] @ np.square(X[part]) for part in parts), np.zeros(X.shape[1])))
+
+
+def add_to_rows(rows: Array, row: Array) -> None:
+    """Add one row to all, in place; of many short rows several at a time, so that the inner loop is a long one."""
+    count, d = rows.shape
+    at_once = LONG_ROW // d
+    if count < 2 * at_once or at_once < 2 or not rows.flags.c_contiguous:
+        rows += row
+        return
+    most = count - count % at_once
+    several = rows[:most].reshape(-1, at_once * d)
+    several += np.tile(row, at_once)
+    rows[most:] += row
 
 
 def repeated_value(X: Any) -> float | None:
@@ -174,8 +202,19 @@ def scipy_sandwich(X: Any, weights: Array, rows: Places | None = None) -> Array:
     """The product of a small sparse matrix."""
     if rows is not None:
         X, weights = X[rows], weights[rows]
-    scaled = sparse.csr_matrix((X.data * np.repeat(weights, np.diff(X.indptr)), X.indices, X.indptr), shape=X.shape)
-    return np.asarray((X.T @ scaled).toarray())
+    scaled = X.data * np.repeat(weights, np.diff(X.indptr))
+    if csr_matmat is None:
+        return np.asarray((X.T @ sparse.csr_matrix((scaled, X.indices, X.indptr), shape=X.shape)).toarray())
+    # A product is counted through before it is made; here it is known how large it can be.
+    d, columns = X.shape[1], X.tocsc()
+    most = min(d * d, int(np.square(np.diff(X.indptr), dtype=np.int64).sum()))
+    kind = X.indices.dtype
+    ends, places, entries = np.empty(d + 1, dtype=kind), np.empty(most, dtype=kind), np.empty(most)
+    ends_of_columns = columns.indptr.astype(kind, copy=False), columns.indices.astype(kind, copy=False)
+    csr_matmat(d, d, *ends_of_columns, columns.data, X.indptr, X.indices, scaled, ends, places, entries)
+    product, stop = np.zeros(d * d), int(ends[-1])
+    product[np.repeat(np.arange(0, d * d, d), np.diff(ends)) + places[:stop]] = entries[:stop]
+    return product.reshape(d, d)
 
 
 def dense_sandwich(X: Any, weights: Array, rows: Places | None = None) -> Array:

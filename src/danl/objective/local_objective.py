@@ -19,12 +19,14 @@ import numpy as np
 from scipy import sparse
 
 from danl._scipy import expit, softmax
-from danl.objective.kernels import Sandwich, times, transpose_times
+from danl.objective.kernels import FEW_ROWS, Sandwich, squares_transpose_times, times, transpose_times
 from danl.objective.layout import Layout
-from danl.objective.losses import Array, Loss, outputs_of, weighted_second_derivatives
+from danl.objective.losses import Array, Loss, outputs_of, value_and_first, weighted_second_derivatives
 
 ROWS_AT_A_TIME = 65_536
 """Rows that are looked at together where a copy of them is made."""
+CLEARLY = 1e-6
+"""Variances above this share of the mean squares are not lost in their rounding."""
 
 
 @dataclass(frozen=True)
@@ -63,32 +65,34 @@ class LocalObjective:
         """The penalty on every number of w: one for all of them, or none on the intercepts."""
         return np.where(self.layout.penalised, self.penalty, 0.0) if self.intercept else self.penalty
 
-    def sample(self, rows: Array | None) -> LocalObjective:
-        """The same on some of the rows; None for all of them. On average over samples it is F_i, weights or not."""
+    def sample(self, rows: Array | None, counts: Array | None = None) -> LocalObjective:
+        """The same on some of the rows; None for all of them. On average over samples it is F_i, weights or not.
+
+        Each of the rows stands for as many as `counts` says, or for n_rows / len(rows).
+        """
         if rows is None:
             return self
         made = LocalObjective(self.X[rows], self.y[rows], None, self.loss, self.penalty, self.intercept)
-        # Each of the rows stands for n_rows / len(rows) of them.
-        made.__dict__.update(layout=self.layout, row_weights=(self.n_rows / len(rows)) * self.row_weights[rows])
+        row_weights = (self.n_rows / len(rows) if counts is None else counts) * self.row_weights[rows]
+        made.__dict__.update(layout=self.layout, row_weights=row_weights)
         return made
 
     def value(self, w: Array) -> float:
         """F_i(w)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._value(w, self.margins(w))
+            return float(self.row_weights @ self.loss.value(self.y, self.margins(w))) + self._penalty_at(w)
 
     def value_and_gradient(self, w: Array) -> tuple[float, Array]:
         """F_i(w) and its gradient."""
         with np.errstate(over="ignore", invalid="ignore"):  # a model that blew up: the loop sees inf and ends the run
-            z = self.margins(w)
-            slopes = self.loss.first(self.y, z)
+            value, slopes = value_and_first(self.loss, self.y, self.margins(w))
             slopes = self.row_weights * slopes if slopes.ndim == 1 else self.row_weights[:, None] * slopes
-            return self._value(w, z), self.transpose_product(slopes) + self.penalties * w
+            total = float(self.row_weights @ value) + self._penalty_at(w)
+            return total, self.transpose_product(slopes) + self.penalties * w
 
-    def _value(self, w: Array, z: Array) -> float:
+    def _penalty_at(self, w: Array) -> float:
         penalised = w[self.layout.penalised] if self.intercept else w
-        penalty = 0.5 * self.penalty * float(penalised @ penalised)
-        return float(self.row_weights @ self.loss.value(self.y, z)) + penalty
+        return 0.5 * self.penalty * float(penalised @ penalised)
 
     def hessian(self, w: Array) -> Array:
         """The Hessian of F_i at w, dense (d, d)."""
@@ -112,7 +116,7 @@ class LocalObjective:
     def moments(self) -> tuple[Array, Array, Array]:
         """Over the rows: mean and variance of every column, mean of the target or the share of each class."""
         r, X, outputs = self.row_weights, self.X, self.layout.n_outputs
-        means = np.asarray(X.T @ r)
+        means = transpose_times(X, r)
         of_class: Any = np.array([r @ self.y]) if outputs == 1 else np.bincount(self.y.astype(np.intp), r, outputs)
         return means, variances(X, r, means), of_class
 
@@ -175,18 +179,41 @@ class LocalObjective:
         """|a_ij| for every row, with the one of its intercept."""
         return np.asarray(np.sqrt(np.asarray(self.squares.sum(axis=1)).ravel() + self.intercept))
 
+    @cached_property
+    def relative_squares(self) -> Array:
+        """sum_c a_jc^2 / mean_square_c of every row: what it adds to the columns, beside what is there of each."""
+        inverse = _inverse(squares_transpose_times(self.X, self.row_weights))
+        if sparse.issparse(self.X):
+            own = times(self.squares, inverse)
+        else:
+            own = np.concatenate([np.square(self.X[part]) @ inverse for part in _slices(self.n_rows, FEW_ROWS)])
+        return own + float(self.intercept)
+
     @property
     def squares(self) -> Any:
         """The entries of X squared."""
-        return self.X.multiply(self.X) if sparse.issparse(self.X) else np.square(self.X)
+        return _squared(self.X) if sparse.issparse(self.X) else np.square(self.X)
+
+
+def _inverse(squares: Array) -> Array:
+    """Of what is above 0; a column without entries has none to count."""
+    return np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
 
 
 def variances(X: Any, row_weights: Array, means: Array) -> Array:
-    """Of the columns about their means: squares less squared means would lose what a large mean hides."""
+    """Of the columns about their means, from their squares; about the means themselves where these are large.
+
+    Squares less squared means lose what a large mean hides.
+    """
+    squares = squares_transpose_times(X, row_weights)
+    found = squares - np.square(means)
+    return found if (found >= CLEARLY * squares).all() else _careful_variances(X, row_weights, means)
+
+
+def _careful_variances(X: Any, row_weights: Array, means: Array) -> Array:
     rows, columns = X.shape
     if not sparse.issparse(X):
-        of_rows = range(0, rows, ROWS_AT_A_TIME)
-        parts = (slice(first, first + ROWS_AT_A_TIME) for first in of_rows)
+        parts = _slices(rows, ROWS_AT_A_TIME)
         return np.asarray(np.sum([row_weights[part] @ np.square(X[part] - means) for part in parts], axis=0))
     stored = sparse.csr_array(X)
     weights = np.repeat(row_weights, np.diff(stored.indptr))
@@ -196,8 +223,22 @@ def variances(X: Any, row_weights: Array, means: Array) -> Array:
     return np.asarray(found + left_out * np.square(means))
 
 
+def _slices(rows: int, size: int) -> list[slice]:
+    return [slice(first, first + size) for first in range(0, rows, size)]
+
+
+def _squared(X: Any) -> Any:
+    """The entries of a sparse matrix squared, at the same places."""
+    made = type(X)(X.shape)
+    made.data, made.indices, made.indptr = np.square(X.data), X.indices, X.indptr  # known to be right: not looked at
+    return made
+
+
 def margins(X: Any, w: Array, layout: Layout) -> Array:
     """A w: (rows,), or (rows, outputs)."""
+    nothing = margins_without_features(X.shape[0], w, layout)
+    if nothing is not None:
+        return nothing
     if layout.n_coefficients == layout.n_features:
         return times(X, w)
     rows = w.reshape(layout.n_outputs, layout.columns)
@@ -205,6 +246,18 @@ def margins(X: Any, w: Array, layout: Layout) -> Array:
     if layout.intercept:
         z = z + rows[:, -1]
     return np.asarray(z[:, 0] if layout.n_outputs == 1 else z)
+
+
+def margins_without_features(n_rows: int, w: Array, layout: Layout) -> Array | None:
+    """A w where all coefficients are 0, as at the start; None where some are not."""
+    rows = w.reshape(layout.n_outputs, layout.columns)
+    if rows[:, : layout.n_features].any():
+        return None
+    shape = (n_rows, layout.n_outputs) if layout.n_outputs > 1 else (n_rows,)
+    z = np.zeros(shape)
+    if layout.intercept:
+        z += rows[:, -1]
+    return z
 
 
 def transpose_product(X: Any, slopes: Array, layout: Layout) -> Array:

@@ -30,6 +30,8 @@ from danl.spec import Registry
 Array = NDArray[np.float64]
 LARGEST_EXPONENT = 700.0
 """exp of more may overflow."""
+MODERATE_COUNT = 1_000.0
+"""Of targets up to this, a loss that is made of differences keeps all digits but three."""
 
 
 @runtime_checkable
@@ -164,6 +166,21 @@ class Poisson:
     def second(self, y: Array, z: Array) -> Array:
         return _exp(z)
 
+    def target_terms(self, y: Array) -> Array | None:
+        """Y log y - y, where counts are so small that little is lost by adding it to exp(z) - y z; else None."""
+        if y.max(initial=0.0) > MODERATE_COUNT:
+            return None
+        return np.asarray(y * np.log(np.where(y > 0, y, 1.0)) - y)
+
+    def value_and_first(self, y: Array, z: Array, terms: Array | None) -> tuple[Array, Array]:
+        """Both from one exponential, given the terms in y alone."""
+        if terms is None:
+            return self.value(y, z), self.first(y, z)
+        mean = _exp(z)
+        value = mean - y * z
+        value += terms
+        return value, mean - y
+
     def null_margins(self, targets: Array) -> Array:
         """The logarithm of the mean."""
         return np.asarray(np.log(targets))
@@ -230,6 +247,25 @@ class Multinomial:
         others[rows, own] = 0.0
         slopes[rows, own] = -others.sum(axis=1)  # p_y - 1 without cancellation
         return slopes
+
+    def value_and_first(self, y: Array, z: Array, terms: Array | None = None) -> tuple[Array, Array]:
+        """Both from one exponential of every margin; class by class, so that sums go along the rows."""
+        margins, own = np.ascontiguousarray(z.T), (y.astype(np.intp), np.arange(len(y)))
+        top = margins.max(axis=0)
+        if not np.isfinite(top).all():
+            return self.value(y, z), self.first(y, z)
+        of_own = margins[own]
+        margins = margins - top
+        shares = np.exp(margins, out=margins)
+        share_of_own = shares[own]
+        shares[own] = 0.0
+        others = shares.sum(axis=0)
+        total = others + share_of_own
+        value = np.log(total) + (top - of_own)
+        np.log1p(others, out=value, where=of_own == top)  # a confident right answer keeps its tiny loss
+        shares /= total
+        shares[own] = -others / total
+        return value, shares.T
 
     def second_blocks(self, y: Array, z: Array) -> Iterator[tuple[int, int, Array]]:
         """(k, m, p_k ([k = m] - p_m)) for k <= m."""
@@ -339,9 +375,19 @@ def try_loss(loss: Loss, targets: Array) -> None:
         refuse(off[row] > 1e-12, "first", f"{found}; must be the derivative of value in z")
 
 
-def value_and_first(loss: Loss, y: Array, z: Array) -> tuple[Array, Array]:
-    """The loss of every row and its derivative in the margin."""
-    return loss.value(y, z), loss.first(y, z)
+def target_terms(loss: Loss, y: Array) -> Array | None:
+    """What of the loss of every row depends on its target alone, where the loss knows how to use it; else None."""
+    own = getattr(loss, "target_terms", None)
+    return None if own is None else own(y)
+
+
+def value_and_first(loss: Loss, y: Array, z: Array, terms: Array | None = None) -> tuple[Array, Array]:
+    """The loss of every row and its derivative in the margin; from one exponential where the loss has it so."""
+    together = getattr(loss, "value_and_first", None)
+    if together is None:
+        return loss.value(y, z), loss.first(y, z)
+    made: tuple[Array, Array] = together(y, z, terms)
+    return made
 
 
 def weighted_second_derivatives(

@@ -245,9 +245,10 @@ class Problem(BaseProblem):
         """F_1, ..., F_N, evaluated together."""
         return Batch.of(self.local_objectives)
 
-    def objective(self, w: Array) -> float:
-        """f(w)."""
-        return float(self.weights @ self.batch.losses(w))
+    def objective(self, w: Array, weights: Array | None = None) -> float:
+        """f(w); with other `weights`, that of the objective some of the workers make up."""
+        losses, weights = self.batch.losses(w), self.weights if weights is None else weights
+        return float(weights @ np.where(weights > 0, losses, 0.0))
 
     def value_and_gradient(self, w: Array, weights: Array | None = None) -> tuple[float, Array]:
         """f(w) and its gradient; with other `weights`, those of the objective some of the workers make up."""

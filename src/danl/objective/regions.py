@@ -122,6 +122,13 @@ class Regions:
         by_region = np.argsort(self.of_coefficient, kind="stable")
         return tuple(_frozen(group) for group in np.split(by_region, np.cumsum(self.sizes)[:-1]))
 
+    @cached_property
+    def slices(self) -> tuple[slice, ...] | None:
+        """The coordinates of every region as slices; None where not all of them are contiguous."""
+        bounds = [(int(group[0]), int(group[-1]) + 1) for group in self.groups]
+        contiguous = all(last - first == size for (first, last), size in zip(bounds, self.sizes.tolist(), strict=True))
+        return tuple(slice(*each) for each in bounds) if contiguous else None
+
     def indices(self, q: int) -> IntArray:
         """The coordinates of region `q`, in increasing order."""
         if not 0 <= q < self.n_regions:
@@ -229,6 +236,16 @@ class _Short:
 
     def __repr__(self) -> str:
         return self._text
+
+
+def as_items(rows: NDArray[Any], columns: slice = slice(None)) -> NDArray[np.void]:
+    """The part of every row in some columns as one item, (n, d) to (n,): numpy copies an item in one go.
+
+    A view, so what is written to it is in the rows; these must be contiguous.
+    """
+    first, last, _ = columns.indices(rows.shape[1])
+    kind = np.dtype((np.void, (last - first) * rows.itemsize))
+    return np.ndarray((len(rows),), kind, rows, first * rows.itemsize, (rows.strides[0],))
 
 
 def _as_list(spec: object) -> list[Any]:

@@ -16,6 +16,9 @@ from danl.objective.regions import BoolArray, IntArray
 from danl.policies.base import Round
 from danl.storage.serialize import storable
 
+MANY = 16
+"""Workers a region from which on masks are counted region by region."""
+
 
 def validated_masks(masks: object, *, policy: object, round: Round) -> BoolArray:
     """Return the masks a planned policy made, checked to be N x Q booleans."""
@@ -45,8 +48,9 @@ def _validated(masks: object, expected: tuple[int, ...], where: Callable[[], str
 
 def coverage_counts(masks: BoolArray) -> IntArray:
     """Count the workers that train each region: |C^{t,q}|, from masks (N, Q) to shape (Q,)."""
-    counts: IntArray = masks.sum(axis=0)
-    return counts
+    if len(masks) < MANY * masks.shape[1]:
+        return np.asarray(masks.sum(axis=0))
+    return np.array([np.count_nonzero(own) for own in masks.T], dtype=np.int64)  # of many rows a tenth of the time
 
 
 def mask_bytes(n_regions: int) -> int:
@@ -61,7 +65,7 @@ def with_a_region(masks: BoolArray) -> BoolArray:
 
 def staleness_after(staleness: IntArray, masks: BoolArray) -> IntArray:
     """Advance the staleness, shape (N, Q), by one round: 0 where trained, one more where not."""
-    return np.where(masks, 0, staleness + 1)
+    return np.asarray((staleness + 1) * ~masks)  # np.where takes five times as long on masks nobody can predict
 
 
 @storable

@@ -152,12 +152,18 @@ class Coverage(PlannedPolicy):
     def masks(self, round: Round) -> BoolArray:
         """Train what is due, flip the coins, then fill up to psi."""
         shape = (round.setting.n_workers, round.setting.n_regions)
-        chosen = round.rng.random(shape) < self.keep
+        chosen = self._coins(round.rng, shape)
         if self.gamma is not None:
             left = np.maximum(self.gamma - round.staleness, 0)  # rounds the pair may still wait
             chosen |= round.rng.random(shape) < 1 / (left + 1) if self.waits == "spread" else left == 0
         # Each region's first psi workers: those already chosen, then the others in random order.
-        priority = np.where(chosen, -1.0, round.rng.random(shape))
-        first = priority.argpartition(self.psi - 1, axis=0)[: self.psi]
-        chosen[first, np.arange(shape[1])] = True
-        return chosen
+        priority = round.rng.random(shape)
+        priority[chosen] = -1.0
+        last = np.partition(priority.T.copy(), self.psi - 1, axis=1)[:, self.psi - 1]
+        return priority <= last  # those already chosen are below any other
+
+    def _coins(self, rng: np.random.Generator, shape: tuple[int, int]) -> BoolArray:
+        if self.keep == 0 and isinstance(rng.bit_generator, np.random.PCG64):
+            rng.bit_generator.advance(shape[0] * shape[1])  # past coins of which none is heads
+            return np.zeros(shape, dtype=bool)
+        return rng.random(shape) < self.keep

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from danl.checks import check_number
+from danl.frozen import replace
 from danl.objective.regions import Regions
 from danl.protocol.messages import Failure
 

@@ -6,13 +6,14 @@ What they weigh is counted in `danl.protocol.replies`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from danl.errors import bad_argument
+from danl.frozen import replace
 from danl.objective.regions import IntArray
 from danl.storage.serialize import storable
 
@@ -143,12 +144,17 @@ class ModelTask(Task):
 
 @dataclass(frozen=True)
 class HessianTask(ModelTask):
-    """Send gradient, Hessian and loss at w (Algorithm 1, lines 2-4)."""
+    """Send gradient, Hessian and loss at w (Algorithm 1, lines 2-4).
+
+    With `hessian_batch` the Hessian is of so many of the rows, drawn with equal chances, or with `leverage` by what
+    they add to it (`danl.objective.row_samples`).
+    """
 
     name, answer = "hessian", HessianReply
 
     batch_size: int | None = None
     hessian_batch: int | None = None
+    leverage: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,6 +177,7 @@ class CurvatureTask(ModelTask):
     mask: Mask | None = None
     first: int = 0
     last: int | None = None
+    leverage: bool = False
 
 
 @dataclass(frozen=True)
@@ -339,7 +346,8 @@ def _part(task: HessianTask | CurvatureTask, mask: Mask | None, piece: tuple[int
     if isinstance(task, HessianTask):
         if mask is None and piece in (None, (0, packed_size(w.size))):
             return task
-        task = CurvatureTask(number, w, "full", batch_size=task.batch_size, hessian_batch=task.hessian_batch)
+        batches = (task.batch_size, task.hessian_batch)
+        task = CurvatureTask(number, w, "full", 0, 0, *batches, leverage=task.leverage)
     return replace(task, mask=mask) if piece is None else replace(task, mask=mask, first=piece[0], last=piece[1])
 
 

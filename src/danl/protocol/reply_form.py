@@ -6,11 +6,12 @@ What is not of its form (another kind, another shape, another mask, somebody els
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.objective.layout import Layout
 from danl.objective.regions import Regions
 from danl.protocol import messages as msg

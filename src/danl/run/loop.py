@@ -12,19 +12,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 
 from danl.engines import Engine
 from danl.errors import InputError, warn
+from danl.frozen import replace
 from danl.methods import Info, State, Status, Turn
 from danl.methods.acceptance import relative_decrement, scale_of
 from danl.methods.stopping import FLAT, Remark
 from danl.objective.centring import from_centred
 from danl.objective.problem import Problem
 from danl.objective.regions import IntArray, Regions
+from danl.policies.masks import coverage_counts
 from danl.protocol.costs import pruning_error, seconds_each
 from danl.protocol.hessian_form import fitting_pieces
 from danl.protocol.messages import PERMANENT, Array, Exchange, Failure, GradientTask, MomentsTask, Task
@@ -168,7 +169,7 @@ class Loop:
         w = w if finite else before.w
         changes, row = self._record(state, method_state, info, exchange, replies, w, elapsed)
         status = method_state.status
-        if not finite or (run.monitor and not row.objective <= BLOWN_UP * state.ceiling):  # nan is not <=
+        if not finite or (run.monitored and not row.objective <= BLOWN_UP * state.ceiling):  # nan is not <=
             status = "diverged"
         elif row.objective < self.separated_below and self._everyone_counts(method_state):
             status = "diverged"  # there is no optimum: proven
@@ -259,16 +260,24 @@ class Loop:
         return np.array_equal(getattr(method_state, "weights", weights), weights)
 
     def _measure(self, method_state: State, info: Info, w: Array) -> tuple[float, float]:
-        """Objective and gradient norm at w; a model that did not move is not measured again.
+        """Objective and gradient norm at w: what the workers reported, else measured.
 
-        Where nothing is measured from outside, what the workers reported of it.
+        A model that did not move is not measured again. Of a method that reports its objective, only what it has not
+        reported yet is measured, and no gradient.
         """
         run, before = self.run, self.state
         if not run.monitor or not isinstance(run.problem, Problem):
             return info.objective, info.exact_norm
         weights = getattr(method_state, "weights", run.setup.weights)  # fewer workers, another objective
         then = getattr(before.method_state, "weights", run.setup.weights)
-        if before.exchanges and w is before.w and weights is then:
+        moved = w is not before.w and not np.array_equal(w, before.w)  # not the same object where a run was resumed
+        same = before.exchanges > 0 and not moved and (weights is then or np.array_equal(weights, then))
+        objective, norm = info.objective, info.exact_norm
+        if math.isnan(objective) and run.method_reports:
+            objective = self.history[-1].objective if same else run.problem.objective(w, weights)
+        if not math.isnan(objective):
+            return objective, self.history[-1].grad_norm if same and math.isnan(norm) else norm
+        if same:
             return self.history[-1].objective, self.history[-1].grad_norm
         objective, gradient = run.problem.batch.value_and_gradient(w, weights)
         return objective, float(np.linalg.norm(gradient))
@@ -289,7 +298,7 @@ class Loop:
         objective, grad_norm = self._measure(method_state, info, w)
         trained = replies.trained(*masks.staleness.shape)
         up, down = bytes_up(exchange, replies, regions), bytes_down(exchange, regions)
-        coverage = tuple(trained.sum(axis=0).tolist())
+        coverage = tuple(coverage_counts(trained).tolist())
         if exchange.kind in TRAINING:
             masks = masks.after(trained, coverage)
         if exchange.kind == "gradient" and isinstance(task, GradientTask):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from danl.engines import Engine
 from danl.errors import InputError
+from danl.frozen import replace
 from danl.methods import AnyMethod, Setup
 from danl.objective.centring import centre_of, to_centred
 from danl.objective.losses import null_margins
@@ -38,6 +39,17 @@ class PreparedRun:
     may_centre: bool = False  # whether columns may be moved inside, for an intercept (`danl.objective.centring`)
     ask_moments: bool = False  # whether the workers are asked for the means of their columns first
     start_at_null: bool = False  # whether the intercept starts at that of the model without features
+    curvature_why: str = ""  # why the method's curvature was chosen, where that was left to it
+
+    @property
+    def monitored(self) -> bool:
+        """Whether rows are to have the objective and the gradient norm, and the rows of data are here for that."""
+        return self.monitor and isinstance(self.problem, Problem)
+
+    @property
+    def method_reports(self) -> bool:
+        """Whether the workers report the objective at the method's model: it need not be measured."""
+        return bool(getattr(self.method, "reports_objective", False))
 
 
 def centred(run: PreparedRun, centre: Array | None) -> PreparedRun:
@@ -86,6 +98,7 @@ def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = ()
     return {
         "method": run.method.name,
         "method_options": options,
+        "curvature_why": run.curvature_why,
         "policy": repr(setup.policy),
         "regions": [int(size) for size in setup.regions.sizes],
         "workers": problem.n_workers,

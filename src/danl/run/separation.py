@@ -10,11 +10,11 @@ and so do steps that stay large while nothing is gained by them, whatever the lo
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
 from danl.errors import warn
+from danl.frozen import replace
 from danl.methods.stopping import NO_OPTIMUM
 from danl.objective.local_objective import LocalObjective
 from danl.objective.losses import Array, Logistic, Multinomial, Poisson

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from danl.checks import check_number, check_whole, is_whole
 from danl.engines import Engine, make_engine
 from danl.errors import InputError, bad_argument, warn
+from danl.frozen import replace
 from danl.methods import DANL, AnyMethod, Setup, make_method
 from danl.methods.information import Information
 from danl.objective.centring import from_centred, to_centred
@@ -45,7 +45,7 @@ def solve(
     policy: str | Policy | Callable[..., Any] | None = None,
     w0: Array | str | AnyMethod | None = None,
     max_rounds: int = 100,
-    tol: float = 1e-10,
+    tol: float = 1e-8,
     seed: int = 0,
     engine: str | Engine = "local",
     reference: Reference | None = None,
@@ -232,9 +232,14 @@ def _prepare(
         tol=float(tol),
         profiles=profiles,
         entries_per_row=outputs_of(problem.loss) * np.array([info.entries_per_row for info in problem.shard_info]),
+        rows_here=isinstance(problem, Problem),
+        n_outputs=outputs_of(problem.loss),
+        constant_curvature=problem.loss.third_bound == 0,
     )
-    rules = ReplyRules.of(problem, made_regions, guards)
-    return PreparedRun(problem, made_method, setup, reference, monitor, rules)
+    rules, why = ReplyRules.of(problem, made_regions, guards), ""
+    if isinstance(made_method, DANL):
+        made_method, why = made_method.suited(setup)
+    return PreparedRun(problem, made_method, setup, reference, monitor, rules, curvature_why=why)
 
 
 def setting_of(problem: Problem | RemoteProblem, regions: Regions, method: AnyMethod, max_rounds: int) -> Setting:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from danl.errors import InputError
+from danl.frozen import replace
 from danl.methods import Info, State, Status
 from danl.objective.problem import Problem
 from danl.policies import MaskRecord
@@ -81,7 +82,8 @@ def start_of(run: PreparedRun) -> dict[str, Any]:
     """The part of a state that depends on where the run starts."""
     w0, ceiling = run.setup.w0, math.inf
     method_state = run.method.begin(run.setup)
-    if run.monitor and isinstance(run.problem, Problem):
+    known_finite = run.method_reports and (run.start_at_null or not w0.any())
+    if run.monitor and isinstance(run.problem, Problem) and not known_finite:
         there = abs(run.problem.objective(w0))
         ceiling = there + (abs(run.problem.objective(np.zeros_like(w0))) if w0.any() else there)
         if math.isinf(ceiling):

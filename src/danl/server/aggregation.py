@@ -14,8 +14,10 @@ from danl.protocol.replies import Replies
 
 def shares(weights: Array, workers: IntArray) -> Array:
     """weight_i of the workers that answered, renormalised to sum to 1 among them."""
+    if len(workers) == len(weights):
+        return weights
     own = weights[workers]
-    return own if len(workers) == len(weights) else own / own.sum()
+    return np.asarray(own / own.sum())
 
 
 def mean_hessian(replies: Replies, weights: Array, d: int) -> Array:
@@ -41,7 +43,7 @@ def mean_loss(replies: Replies, weights: Array) -> float:
 
 def mean_loss_scale(replies: Replies, weights: Array) -> float:
     """sum_i weight_i |F_i| over the workers that answered: the scale of the objective."""
-    own = weights[replies.workers]
+    own = weights if len(replies.workers) == len(weights) else weights[replies.workers]
     total = float(own.sum())
     return float(own @ np.abs(replies.losses)) / total if total > 0 else 0.0
 

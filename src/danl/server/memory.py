@@ -22,8 +22,8 @@ from functools import cached_property
 
 import numpy as np
 
-from danl.objective.batch import few_of_many
-from danl.objective.regions import IntArray, Regions
+from danl.objective.batch import MANY_NUMBERS, few_of_many
+from danl.objective.regions import IntArray, Regions, as_items
 from danl.policies.masks import with_a_region
 from danl.protocol.messages import Array, Mask
 from danl.protocol.replies import Replies
@@ -32,8 +32,25 @@ from danl.storage.serialize import storable
 
 UPDATES = 64
 """Rounds after which rows that stand beside the array are put into it, and a running sum is added up anew."""
+LONG_REGION = 8
+"""Coordinates of a region, on average, from which on fragments are copied region by region."""
 COMMON = 0.25
 """The least weight of those whose gradients are known at two models that stands for everyone's."""
+
+
+def put_fragments(rows: Array, who: IntArray, gradients: Array, masks: Mask, regions: Regions) -> None:
+    """Put what the masks keep of the gradients of some workers, (n, d), into the rows of all, (N, d)."""
+    if regions.slices is None or gradients.size < MANY_NUMBERS or LONG_REGION * regions.n_regions > gradients.shape[1]:
+        rows[who] = np.where(masks[:, regions.of_coefficient], gradients, rows[who])
+        return
+    gradients = np.ascontiguousarray(gradients)
+    for columns, kept in zip(regions.slices, masks.T, strict=True):
+        new, parts = as_items(gradients, columns), as_items(rows, columns)
+        if len(who) == len(rows):
+            np.copyto(parts, new, where=kept)
+        else:
+            (own,) = np.nonzero(kept)
+            parts[who[own]] = new[own]
 
 
 @storable
@@ -91,17 +108,17 @@ class Memory:
         (rows,) = np.nonzero(with_a_region(masks))
         if not len(rows):
             return self
-        if len(rows) < len(senders):
-            senders, gradients, masks = senders[rows], gradients[rows], masks[rows]
         stamps = self.stamps.copy()
-        stamps[senders] = np.where(masks, stamp, stamps[senders])
+        old = stamps.take(senders, axis=0)
+        stamps[senders] = old + masks * (stamp - old)  # np.where takes five times as long on masks nobody can predict
         referred = np.flatnonzero(np.bincount(stamps.ravel())).tolist()  # a tenth of np.unique's time
         models = {number: w if number == stamp else self.models[number] for number in referred}
-        kept = masks[:, regions.of_coefficient]
-        if few_of_many(len(senders), n_workers, self.base.size):
+        if few_of_many(len(rows), n_workers, self.base.size):
+            senders, gradients, masks = senders[rows], gradients[rows], masks[rows]
+            kept = masks[:, regions.of_coefficient]
             return self._with_rows(senders, kept, gradients, stamps, models, weights)
         fragments = self.fragments.copy()
-        fragments[senders] = np.where(kept, gradients, fragments[senders])
+        put_fragments(fragments, senders, gradients, masks, regions)
         return Memory(fragments, stamps, models)
 
     def _with_rows(

@@ -12,10 +12,11 @@ the matrix itself, so the diagonal of what is left is never below the penalty. T
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.objective.regions import IntArray, Regions
 from danl.protocol.hessian_form import HessianForm, packed_blocks, sketch_matrix
 from danl.protocol.messages import Array, Dtype, unpack
@@ -113,7 +114,7 @@ def build(
     """
     if least is not None and mu > least and form.kind in ("lowrank", "diag"):
         made = build(form, numbers, regions, mu, sketch, dtype)
-        return replace(made, plain=build(form, numbers, regions, least, sketch, dtype))  # type: ignore[arg-type]
+        return replace(made, plain=build(form, numbers, regions, least, sketch, dtype))
     d = regions.n_coefficients
     match form.kind:
         case "block":

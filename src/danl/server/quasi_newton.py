@@ -10,11 +10,12 @@ the newest pair, by the smallest change there is. It costs the server a few prod
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.objective.regions import Regions
 from danl.protocol.messages import Array
 from danl.server.curvature import Curvature, ProjectedHessian

@@ -13,10 +13,11 @@ How far off each of both was along a step is measured: `mismatch`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.protocol.messages import Array, Mask
 from danl.server.curvature import Curvature, ProjectedHessian
 from danl.server.quasi_newton import Pairs, QuasiNewton

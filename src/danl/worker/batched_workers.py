@@ -1,22 +1,23 @@
 """All workers of one process, answering a task together: what `Worker.answer` does, for all of them at once.
 
-Whole Hessians are added up; those of workers that are not asked for one are not computed. Anything that is not the same
-question to all of them (mini-batches of gradients, local steps, smoothness, pruned models beside whole ones, parts and
-pieces of Hessians) is left to the workers one by one: `answer` then returns None.
+Whole Hessians and diagonals are added up; those of workers that are not asked for one are not computed. Anything that
+is not the same question to all of them (mini-batches of gradients, local steps, smoothness, pruned models beside whole
+ones, other parts and pieces of Hessians) is left to the workers one by one: `answer` then returns None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 
+from danl.frozen import replace
 from danl.objective.batch import Batch
 from danl.objective.problem import BaseProblem, Problem
 from danl.objective.regions import IntArray
+from danl.objective.row_samples import RowSample
 from danl.policies.masks import with_a_region
 from danl.protocol.hessian_form import pieces_of
 from danl.protocol.messages import (
@@ -59,6 +60,7 @@ class BatchedWorkers:
             case (
                 HessianTask(batch_size=None)
                 | CurvatureTask(kind="full", batch_size=None, mask=None, first=0, last=None)
+                | CurvatureTask(kind="diag", batch_size=None, hessian_batch=None, dtype="float64", mask=None, last=None)
             ):
                 pieces, incomplete = pieces_of(exchange, self._regions)
                 return None if incomplete.any() else self._hessians(exchange, task, pieces[:, 0] < pieces[:, 1])
@@ -103,19 +105,29 @@ class BatchedWorkers:
             pruned = of_all
         losses, gradients = self.batch.losses_and_gradients(task.w, pruned, workers, senders)
         # A row for everyone who answered: those without a region are masked, and a copy would cost more.
-        return Replies(workers, losses[workers], self._of(gradients, workers), masks=masks)
+        return Replies(workers, self._of(losses, workers), self._of(gradients, workers), masks=masks)
 
     def _of(self, rows: Array, workers: IntArray) -> Array:
-        return rows if len(workers) == len(rows) else rows[workers]
+        return rows if len(workers) == len(rows) else rows.take(workers, axis=0)
 
     def _add_up(self, task: HessianTask | CurvatureTask, weights: Mapping[int, float]) -> HessianSum:
         """One product over the rows of all that count."""
-        of_worker, rows = np.zeros(self.batch.n_workers), None
+        of_worker, samples = np.zeros(self.batch.n_workers), None
         of_worker[list(weights)] = list(weights.values())
+        if isinstance(task, CurvatureTask) and task.kind == "diag":
+            return HessianSum(self.batch.diagonal_sum(task.w, of_worker))
         if task.hessian_batch is not None:
-            none: Any = np.zeros(0, dtype=np.int64)
-            rows = [each.hessian_rows(task) if each.index in weights else none for each in self._workers]
-        return HessianSum(self.batch.hessian_sum(task.w, of_worker, rows))
+            none = RowSample(np.zeros(0, dtype=np.int64))
+            if task.leverage:  # they need their margins to choose
+                self._hand_out_margins(task.w)
+            samples = [each.hessian_sample(task) if each.index in weights else none for each in self._workers]
+        return HessianSum(self.batch.hessian_sum(task.w, of_worker, samples))
+
+    def _hand_out_margins(self, w: Array) -> None:
+        """To every worker its own, which were computed together."""
+        margins, bounds = self.batch.margins(w), self.batch.bounds.tolist()
+        for worker, (first, last) in zip(self._workers, pairwise(bounds), strict=True):
+            worker.objective.put_back(w, margins[first:last])
 
     def _add_up_rounded(self, task: CurvatureTask, excused: set[int], weights: Mapping[int, float]) -> HessianSum:
         """One Hessian after the other, each rounded as its worker sends it."""

@@ -14,6 +14,7 @@ import numpy as np
 from danl.objective.hessian_parts import blocks, diagonal, piece, times
 from danl.objective.local_objective import LocalObjective
 from danl.objective.regions import Regions
+from danl.objective.row_samples import RowSample, leverage_sample
 from danl.policies.base import WorkerPolicy
 from danl.policies.masks import validated_mask
 from danl.protocol import messages as msg
@@ -57,25 +58,34 @@ class Worker:
         w, gradient_rows = task.w, self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
         loss, gradient = self.objective.sample(gradient_rows).value_and_gradient(w)
         if isinstance(task, HessianTask):
-            hessian = self.objective.sample(self.hessian_rows(task)).hessian(w)
+            hessian = self._sampled(task).hessian(w)
             return msg.HessianReply(self.index, task.exchange, gradient, pack(hessian), loss)
         kept = gradient if task.mask is None else gradient[self.regions.coordinates(task.mask)]
         return msg.CurvatureReply(self.index, task.exchange, kept, self.curvature(task), loss, task.mask)
 
     def curvature(self, task: CurvatureTask) -> Array | Array32:
         """The numbers of the Hessian that a task asks for, as they are sent."""
-        sampled = self.objective.sample(self.hessian_rows(task))
+        sampled = self._sampled(task)
         with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss shows it
             numbers = _hessian_part(sampled, task, self.regions)
             return numbers if task.dtype == "float64" else numbers.astype(np.float32)
 
-    def hessian_rows(self, task: HessianTask | CurvatureTask) -> Array | None:
+    def hessian_sample(self, task: HessianTask | CurvatureTask) -> RowSample | None:
         """The rows the Hessian is computed on; None for all of them.
 
         A task that names the draw by its `sketch` has the same rows in every exchange: those of a Hessian in pieces.
         """
+        size, n_rows = task.hessian_batch, self.objective.n_rows
         draw = task.sketch if isinstance(task, CurvatureTask) and task.kind == "full" else 0
-        return self._batch(task.hessian_batch, HESSIAN_BATCH, draw or task.exchange)
+        if size is not None and size < n_rows and task.leverage:
+            rng = stream(self.seed, HESSIAN_BATCH, self.index, draw or task.exchange)
+            return leverage_sample(self.objective, task.w, size, rng)
+        rows = self._batch(size, HESSIAN_BATCH, draw or task.exchange)
+        return None if rows is None else RowSample(rows)
+
+    def _sampled(self, task: HessianTask | CurvatureTask) -> LocalObjective:
+        sample = self.hessian_sample(task)
+        return self.objective if sample is None else self.objective.sample(sample.rows, sample.counts)
 
     def _masked_gradient(self, task: msg.GradientTask) -> msg.GradientReply:
         """Lines 11-14: choose the mask, prune the model, compute the gradient there, send what the mask keeps."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -25,6 +25,7 @@ from danl.data.shard import ShardInfo
 from danl.engines.flower.opening import INFO, MESSAGE, OPENING, RECORD, Opening, danl_record, message_type, named_loss
 from danl.engines.flower.site import LONGEST_DETAIL
 from danl.errors import InputError, bad_argument, warn
+from danl.frozen import replace
 from danl.objective.problem import BaseProblem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy

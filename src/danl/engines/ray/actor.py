@@ -7,13 +7,14 @@ Ray warns of objects there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
 from danl.data.schema import in_order
 from danl.data.shard import Shard, ShardInfo, info_of
 from danl.errors import InputError
+from danl.frozen import replace
 from danl.objective.problem import RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy

@@ -18,7 +18,6 @@ opens, never before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from danl.data.shard import ShardInfo
 from danl.engines.ray.calls import Calls, WorkerSlot, first_line, late_ones
 from danl.engines.ray.cluster import enter_cluster, leave_cluster, require_ray
 from danl.errors import InputError, bad_argument
+from danl.frozen import replace
 from danl.objective.problem import BaseProblem, Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy

@@ -1,0 +1,128 @@
+"""Blocks of rows that stay in the cache, of one worker or of many: X w, and X_i^T slopes_i of every worker.
+
+Workers that are large enough are gone through one by one. The rows of small ones are put together in one
+block-diagonal matrix, so that a product is a few calls however many workers there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from danl.data.shard import rows_of
+from danl.objective import kernels
+from danl.objective.losses import Array
+
+Mask = NDArray[np.bool_]
+SMALL_WORKER = 10_000
+"""Stored entries of a worker below which its rows are gone through with the others', selected or not."""
+MANY_WORKERS = 64
+"""Workers of a block from which on dense rows are summed down the columns, not worker by worker."""
+
+
+class RowChunks:
+    """CSR rows cut into chunks, so that those of some workers can be gone through alone (`kernels.csr_chunks`)."""
+
+    def __init__(self, X: Any, bounds: Sequence[int], value: float | None = None) -> None:
+        """Worker i has the rows from bounds[i] to bounds[i + 1]."""
+        self.shape = X.shape
+        self.chunks = kernels.csr_chunks(X, bounds, value)
+
+    def times(self, w: Array, selected: Mask | None = None) -> Array:
+        """X w; with a row of `w` for every worker, of each with its own. Those not selected have zeros."""
+        assert w.shape[-1] == self.shape[1]
+        product = np.zeros(self.shape[0])
+        for worker, rows, count, arrays in self.chunks:
+            if selected is None or selected[worker]:
+                model = w if w.ndim == 1 else w[worker]
+                kernels.csr_matvec(count, self.shape[1], *arrays, model, product[rows])
+        return product
+
+    def transpose_times(self, slopes: Array, selected: Mask | None = None) -> Array:
+        """X_i^T slopes_i of every worker, (workers, columns); zeros of those not selected."""
+        assert slopes.shape == self.shape[:1]
+        products = np.zeros((self.chunks[-1][0] + 1, self.shape[1]))
+        for worker, rows, count, arrays in self.chunks:
+            if selected is None or selected[worker]:
+                kernels.csc_matvec(self.shape[1], count, *arrays, slopes[rows], products[worker])
+        return products
+
+
+class RowBlock:
+    """Consecutive rows that stay in the cache: those of some workers, or some of those of one."""
+
+    def __init__(
+        self, X: Any, first: int, last: int, workers: slice, bounds: NDArray[np.int64], value: float | None = None
+    ) -> None:
+        """Rows `first` to `last` of X; `value` is the one number that is stored, if it is one."""
+        self.rows, self.workers, self.X = slice(first, last), workers, rows_of(X, first, last)
+        self.n_rows, self.n_features = last - first, int(X.shape[1])
+        self.n_workers = workers.stop - workers.start
+        self.starts = np.maximum(bounds[workers.start : workers.stop], first) - first
+        self._value = value
+        # Sparse rows of workers that are large enough are gone through worker by worker.
+        self._sparse = sparse.issparse(X)
+        self._each = self._sparse and (self.n_workers == 1 or self.X.nnz >= SMALL_WORKER * self.n_workers)
+
+    @cached_property
+    def _chunks(self) -> RowChunks:
+        return RowChunks(self.X, [*(self.starts.tolist() if self._each else [0]), self.n_rows], self._value)
+
+    @cached_property
+    def _block_diagonal(self) -> RowChunks:
+        matrix = kernels.block_diagonal(self.X, self.starts)
+        return RowChunks(matrix, [0, self.n_rows], self._value)
+
+    def times(self, w: Array, selected: Mask | None = None) -> Array:
+        """X w; with the workers' models (workers, features), X_i w_i of every row of worker i."""
+        if not self._sparse:
+            if w.ndim == 1:
+                return np.asarray(self.X @ w)
+            return np.concatenate([own @ model for own, model in zip(self._own_rows, w, strict=True)])
+        if self._each:
+            return self._chunks.times(w, selected)
+        return self._chunks.times(w) if w.ndim == 1 else self._block_diagonal.times(w.ravel())
+
+    def transpose_times(self, slopes: Array, selected: Mask | None = None) -> Array:
+        """X_i^T slopes_i of every worker, (workers, features)."""
+        if self._each:
+            return self._chunks.transpose_times(slopes, selected)
+        if self._sparse:
+            return self._block_diagonal.transpose_times(slopes).reshape(self.n_workers, self.n_features)
+        if self.n_workers >= MANY_WORKERS:
+            return np.asarray(np.add.reduceat(self.X * slopes[:, None], self.starts, axis=0))
+        products = np.empty((self.n_workers, self.n_features))
+        for product, own, own_slopes in zip(products, self._own_rows, self._by_worker(slopes), strict=True):
+            np.dot(own_slopes, own, out=product)
+        return products
+
+    @property
+    def few_dense_workers(self) -> bool:
+        return not self._sparse and self.n_workers < MANY_WORKERS
+
+    def each_with(self, slopes: Array) -> Iterator[tuple[int, Any, Array]]:
+        """Every worker, its rows here, and what belongs to them."""
+        workers = range(self.workers.start, self.workers.stop)
+        return zip(workers, self._own_rows, self._by_worker(slopes), strict=True)
+
+    def sums(self, slopes: Array) -> Array:
+        """The sum over each worker's rows, (workers,)."""
+        return np.asarray(np.add.reduceat(slopes, self.starts))
+
+    @cached_property
+    def _stretches(self) -> list[slice]:
+        ends = [*self.starts.tolist(), self.n_rows]
+        return [slice(first, last) for first, last in pairwise(ends)]
+
+    @cached_property
+    def _own_rows(self) -> list[Any]:
+        return self._by_worker(self.X)
+
+    def _by_worker(self, rows: Any) -> list[Any]:
+        return [rows[own] for own in self._stretches]

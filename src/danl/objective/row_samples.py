@@ -1,0 +1,64 @@
+r"""Rows that stand for all of a worker's: what curvature is computed on where all rows would take too long.
+
+A row drawn with chance pi_j counts 1 / pi_j times, so that a sampled Hessian is right on average. Rows are drawn by
+their leverage, as far as the squares of the columns tell it,
+
+    leverage_j = r_j b_j sum_c a_jc^2 / mean_square_c           pi_j = min(1, size * share_j)
+
+so that a column that few rows have an entry in is not lost (Drineas, Mahoney & Muthukrishnan, "Relative-error CUR
+matrix decompositions", 2008, draw by the exact ones); and some by r_j b_j alone, so that no row counts for too many.
+The draw is systematic: one random number, then every step of 1 along the sum of the pi_j (Madow, 1949).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from danl.objective.local_objective import LocalObjective
+from danl.objective.losses import Array
+
+BY_LEVERAGE = 0.7
+"""The share of the draw that goes by leverage."""
+
+
+@dataclass(frozen=True)
+class RowSample:
+    """Rows, in increasing order, and how many rows each of them stands for; None: all for equally many."""
+
+    rows: Any
+    counts: Array | None = None
+
+
+def leverage_sample(objective: LocalObjective, w: Array, size: int, rng: np.random.Generator) -> RowSample | None:
+    """About `size` rows for the curvature at w; None for all of them."""
+    if size >= objective.n_rows:
+        return None
+    curvature = np.zeros(objective.n_rows)
+    for k, m, weights in objective.second_derivatives(w):
+        if k == m:
+            curvature += weights
+    total = float(curvature.sum())
+    if not (np.isfinite(total) and total > 0):  # a model that blew up, or nothing curved: as good as any
+        return RowSample(np.sort(rng.choice(objective.n_rows, size=size, replace=False)))
+    leverage = curvature * objective.relative_squares
+    chances = BY_LEVERAGE * leverage / leverage.sum() + (1 - BY_LEVERAGE) * curvature / total
+    chances = _at_most_one(size * chances)
+    ends = np.cumsum(chances) + rng.random()
+    chosen = np.flatnonzero(np.diff(np.floor(ends), prepend=np.floor(ends[0] - chances[0])) > 0)
+    return RowSample(chosen, 1.0 / chances[chosen])
+
+
+def _at_most_one(chances: Array) -> Array:
+    """No chance above 1: what is cut off is dealt to the others in proportion."""
+    size = float(chances.sum())
+    for _ in range(20):
+        certain = chances >= 1
+        left = float(chances[~certain].sum())
+        if left <= 0 or not (chances > 1).any():
+            break
+        factor = max(size - float(certain.sum()), 0.0) / left
+        chances = np.where(certain, 1.0, factor * chances)
+    return np.minimum(chances, 1.0)
