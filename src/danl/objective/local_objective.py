@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit, softmax
 
+from danl._scipy import expit, softmax
 from danl.objective.kernels import FEW_ROWS, Sandwich, squares_transpose_times, times, transpose_times
 from danl.objective.layout import Layout
 from danl.objective.losses import Array, Loss, outputs_of, value_and_first, weighted_second_derivatives

@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logsumexp, softmax
 
+from danl._scipy import expit, logsumexp, softmax
 from danl.checks import check_whole
 from danl.errors import InputError
 from danl.spec import Registry

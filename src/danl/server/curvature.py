@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
 
+from danl._scipy import dpotrf, dpotrs
 from danl.objective.regions import Regions
 from danl.protocol.messages import Array
 from danl.storage.serialize import storable
