@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from danl.data import partition
 from danl.errors import InputError
-from danl.objective.losses import LOSSES, Multinomial, Poisson, SquaredError, make_loss, try_loss
+from danl.objective.loss_trial import try_loss
+from danl.objective.losses import LOSSES, Multinomial, Poisson, SquaredError, make_loss
 from danl.objective.problem import Problem
 
 MARGINS = np.linspace(-6, 6, 41) + 0.013  # off the hinge's corner at +-1

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from danl.callbacks import MLflow, TensorBoard
-    from danl.run.history import History
+    from danl.run.result import Result
     from danl.run.trace import Trace
 
 EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130, "stopped": 0}
@@ -108,7 +108,7 @@ def fit(
                 options, method, reference=reference, live=live, loggers=loggers, out=out, as_json=as_json
             )
             if explain:
-                show_reasons(result.history, screen)
+                show_reasons(result, screen)
             return EXIT[result.status] if whole else NOT_WRITTEN
         folder = checkpoint or resume
         checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
@@ -141,7 +141,7 @@ def fit(
     report = run_report(options, job.data_summary, result, None if missing else out, optimum)
     show_result(screen, job.title, report, result, as_json=as_json)
     if explain:
-        show_reasons(result.history, screen)
+        show_reasons(result, screen)
     if earlier.rows == len(result.history):
         screen.print(nothing_left(result, options.rounds), soft_wrap=True)
     whole = say_written(out, missing, screen)
@@ -177,11 +177,14 @@ def connect(loggers: Sequence[MLflow | TensorBoard], screen: Console) -> None:
         logger.connect()
 
 
-def show_reasons(history: History, screen: Console) -> None:
+def show_reasons(result: Result, screen: Console) -> None:
     """`--explain`."""
-    from danl.cli.explain import explanation
+    from danl.cli.explain import curvature_line, explanation
 
-    screen.print(explanation(history))
+    line = curvature_line(result.settings)
+    if line:
+        screen.print(line, highlight=False)
+    screen.print(explanation(result.history))
 
 
 def on_sites(engine: str) -> bool:

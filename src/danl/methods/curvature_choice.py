@@ -78,7 +78,7 @@ def choose_curvature(setup: Setup) -> CurvatureChoice:
         why = f"a Hessian of {d:,} coefficients would cost {like} gradients"
         return CurvatureChoice("diag", None, why, math.ceil(price) if 8 * d * d <= MOST_BYTES else None)
     if best == "full":
-        return CurvatureChoice("full", None, f"a Hessian of all rows costs {like} gradients")
+        return CurvatureChoice("full", None, f"one costs {like} gradients")
     each = math.ceil(int(best) / setup.n_workers)
     cheaper = f"one of all rows would cost {like} gradients, this one {sizes.hessian(float(best)) / e:.2g}"
     return CurvatureChoice("full", each, cheaper)

@@ -45,11 +45,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from danl.frozen import replace
-from danl.methods.acceptance import ROUNDING, Step, objective_at_anchor
+from danl.methods.acceptance import Step, objective_at_anchor
 from danl.methods.base import Setup
 from danl.methods.membership import MANY
 from danl.methods.prices import Prices
 from danl.methods.questions import Question, Sampling, Stretch
+from danl.methods.rates import shrinkage, steps_left
 from danl.methods.senders import Rung, rungs_of
 from danl.protocol.hessian_form import WHOLE, HessianForm
 from danl.protocol.messages import Dtype, Mask
@@ -165,7 +166,6 @@ class Ladder:
 
     @property
     def free(self) -> bool:
-        """Whether curvature costs hardly more than gradients."""
         return self.rungs[self.rung].price <= NEARLY_FREE * self.gradient_price
 
     @property
@@ -188,7 +188,6 @@ class Ladder:
     # What happened.
 
     def with_curvature(self) -> Ladder:
-        """Curvature was exchanged."""
         return replace(self, n_exchanged=self.n_exchanged + 1, since_hessian=0, gains=())
 
     def after_rejection(self, options: DANL, *, everyone: bool) -> tuple[Ladder, Question]:
@@ -224,10 +223,7 @@ class Ladder:
         return "curvature" if question == "hessian" else "gradient"
 
     def helps(self, known: Known, options: DANL) -> bool:
-        """Whether new curvature is asked for after a refusal: where it is not dear, and not the rest's that is missing.
-
-        It is the less dear, the more steps were refused.
-        """
+        """Whether new curvature is asked for after a refusal: it is not dear, and not the rest's that is missing."""
         if self.sampling.batch_size is not None:
             return False
         if self.form(options).kind != "full":
@@ -256,7 +252,6 @@ class Ladder:
         return replace(self, length=length, n_refused=self.n_refused + 1, why="refused: too long a step"), shorter
 
     def regrouped(self) -> Ladder:
-        """The objective is that of other workers."""
         return replace(self, lowest=np.inf, n_without_halving=0, mismatch=None)
 
     def reopened(self) -> Ladder:
@@ -303,7 +298,8 @@ class Ladder:
 
     def _stalled(self, step: Step, options: DANL) -> bool:
         """Rounding hides what is left: not even the best curvature there is makes the gradient smaller."""
-        most = 2 * STALLED if self.form(options).kind == "full" else STALLED_PARTS
+        whole = self.form(options).kind == "full"
+        most = 2 * STALLED if whole else np.inf if self.rungs[-1].whole else STALLED_PARTS
         return step.negligible and self.n_without_halving >= most
 
     def _question(
@@ -320,7 +316,8 @@ class Ladder:
         if every and self.since_hessian >= every:
             return ask("hessian", f"curvature every {every} rounds")
         if settled:
-            if exact and self.n_without_halving == STALLED and self.form(options).kind == "full":
+            stalled = STALLED if self.form(options).kind == "full" else STALLED_PARTS
+            if exact and self.n_without_halving == stalled and (stalled == STALLED or self.rungs[-1].whole):
                 return self.on_rung(len(self.rungs) - 1, options, "rounding: a look with all curvature"), "hessian"
             return ask("full", "little left to gain: everyone's word")
         if self.certain or (self.many and self.stretch.rounds >= options.gamma_max):
@@ -339,7 +336,8 @@ class Ladder:
                     wait = self.shortest_wait(options) if rate <= HELPED * self.rate else 2 * self.wait
                     return ask(curvature, slow, rate=rate, wait=wait)
             elif self._due(step, known, options, tol, exact=exact):
-                down = self.rung > 0 and self.since_hessian > 2**self.climbed * self.wait
+                kept = self.since_hessian > 2**self.climbed * self.wait
+                down = kept and self.rung > 0 and not self.rungs[self.rung].whole
                 return self.on_rung(self.rung - down, options, slow), curvature
         if self.binds:
             return ask("full", "gradients pay, gathered in portions")
@@ -366,9 +364,7 @@ class Ladder:
         worth = float(options.whole_after or 0)
         if self.spent < worth * self.gradient_price or len(self.gains) <= LONG_WINDOW:
             return False
-        ratio = step.gain / self.gains[-1 - LONG_WINDOW] if self.gains[-1 - LONG_WINDOW] > 0 else 0.0
-        left = _left(step, tol) / (-math.log(ratio) / LONG_WINDOW) if 0 < ratio < 1 else np.inf
-        return bool(ratio > 0 and left > worth)
+        return steps_left(step, self.gains, LONG_WINDOW, tol) > worth
 
     def _may_fall(self) -> bool:
         """Whether the decrement has halved over the newest steps, or these are too few since all was known to tell."""
@@ -382,11 +378,9 @@ class Ladder:
             promised, window = max(promised, SLOW_MEMORY), max(window, SLOW_WINDOW)
         if self.since_hessian <= self.wait or len(self.gains) <= window:
             return False
-        ratio = step.gain / self.gains[-1 - window] if self.gains[-1 - window] > 0 else 0.0
-        if ratio <= promised**window:
+        if shrinkage(step, self.gains, window) <= promised**window:
             return False
-        steps_left = _left(step, tol) / (-math.log(ratio) / window) if ratio < 1 else np.inf
-        if steps_left * self.gradient_price <= PAYS * self.rungs[self.rung].price:
+        if steps_left(step, self.gains, window, tol) * self.gradient_price <= PAYS * self.rungs[self.rung].price:
             return False
         if self.mismatch is None or known.hessians is None:
             return True
@@ -397,11 +391,6 @@ class Ladder:
         since = max(self.since_hessian - 1, 1)
         rate = float((step.gain / self.first_gain) ** (1.0 / since)) if self.first_gain else 0.0
         return rate if exact and self.since_hessian > self.wait and rate > SLOW_MEMORY else None
-
-
-def _left(step: Step, tol: float) -> float:
-    """How far the gain of a step still has to fall, as a logarithm."""
-    return math.log(max(step.gain / (max(tol**2 / 2, ROUNDING) * step.scale), 1.0))
 
 
 def nobody_sent(state: SafeguardedState, known: Known, rounds: int) -> bool:
