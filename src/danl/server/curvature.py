@@ -156,7 +156,9 @@ def with_unit_diagonal(hessian: Array) -> tuple[Array, Array]:
     """The matrix in units in which its diagonal is 1, and what a unit of each coefficient is."""
     diagonal = hessian.diagonal()
     scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    return scale[:, None] * hessian * scale, scale
+    scaled = scale[:, None] * hessian
+    scaled *= scale
+    return scaled, scale
 
 
 def _above(hessian: Array, floor: float) -> bool:
