@@ -187,8 +187,9 @@ class Ladder:
 
     # What happened.
 
-    def with_curvature(self) -> Ladder:
-        return replace(self, n_exchanged=self.n_exchanged + 1, since_hessian=0, gains=())
+    def with_curvature(self, options: DANL) -> Ladder:
+        gains = () if self.form(options).kind == "full" else self.gains  # pairs on a part go on
+        return replace(self, n_exchanged=self.n_exchanged + 1, since_hessian=0, gains=gains)
 
     def after_rejection(self, options: DANL, *, everyone: bool) -> tuple[Ladder, Question]:
         """A step from the memory was rejected: after the second in a row, 2, 4, 8, ... exact steps before the next.

@@ -162,7 +162,7 @@ class Safeguarded:
             weights, ladder = weights_among(here, setup.weights), ladder.regrouped()
         numbers = np.asarray(answers.hessian) / float(setup.weights[here].sum())
         made = self._curvature(replace(state, weights=weights, ladder=ladder), numbers, answers.sent, setup)
-        membership, ladder = state.membership.of(here), ladder.with_curvature()
+        membership, ladder = state.membership.of(here), ladder.with_curvature(self.options)
         return replace(state, weights=weights, membership=membership, ladder=ladder), made
 
     def _curvature(
@@ -230,7 +230,7 @@ class Safeguarded:
         if exact and hessians is not None:
             options, fragments = self.options, known.memory.fragments
             hessians = hessians.with_gradients(state.trial.w, fragments, state.weights, options.pairs)
-        return replace(known, curvature=curvature, hessians=hessians), state.ladder.with_curvature()
+        return replace(known, curvature=curvature, hessians=hessians), state.ladder.with_curvature(self.options)
 
     # Rule 1.
 

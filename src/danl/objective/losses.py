@@ -164,7 +164,7 @@ class Poisson:
             return None
         return np.asarray(y * np.log(np.where(y > 0, y, 1.0)) - y)
 
-    def value_and_first(self, y: Array, z: Array, terms: Array | None) -> tuple[Array, Array]:
+    def value_and_first(self, y: Array, z: Array, terms: Array | None = None) -> tuple[Array, Array]:
         """Both from one exponential, given the terms in y alone."""
         if terms is None:
             return self.value(y, z), self.first(y, z)
@@ -339,7 +339,7 @@ def value_and_first(loss: Loss, y: Array, z: Array, terms: Array | None = None) 
     together = getattr(loss, "value_and_first", None)
     if together is None:
         return loss.value(y, z), loss.first(y, z)
-    made: tuple[Array, Array] = together(y, z, terms)
+    made: tuple[Array, Array] = together(y, z) if terms is None else together(y, z, terms)
     return made
 
 
