@@ -143,7 +143,10 @@ class DANL:
         asked = self.hessian_batch is not None or self.batch_size is not None or not self.pairs
         if self.curvature != "adaptive" or asked or setup.limits is not None:
             return self, ""
-        choice = choose_curvature(setup)
+        known = setup.profiles is not None  # then what a question costs decides, exchange by exchange
+        choice = choose_curvature(replace(setup, rows_here=False) if known else setup)
+        if known and choice.curvature == "full":
+            return self, ""
         made = replace(self, curvature=choice.curvature, hessian_batch=choice.rows, whole_after=choice.whole_after)
         return made, choice.why
 
