@@ -43,6 +43,7 @@ from danl.methods.curvature_exchange import new_curvature, sketch_number, with_c
 from danl.methods.ladder import Ladder
 from danl.methods.membership import Membership, weights_among
 from danl.methods.questions import Question
+from danl.methods.rates import certain_share
 from danl.methods.safeguarded_state import Answers, Known, Point, SafeguardedState, Trial
 from danl.methods.stopping import InitialCurvature, final_status
 from danl.protocol.messages import Array, Exchange, Mask
@@ -321,9 +322,10 @@ class Safeguarded:
         if exact and isinstance(curvature, QuasiNewton):
             curvature = curvature.with_gradient(base.w, gradient, state.weights, self.options.pairs)
             known = replace(known, curvature=curvature)
-        share = 1.0 if known.hessians is None else known.hessians.share
+        share = certain_share(state.ladder.form(self.options), state.ladder.hessian_rows)
+        share *= 1.0 if known.hessians is None else known.hessians.share
         if isinstance(curvature, QuasiNewton):  # what the pairs have not seen may be as flat as the part says
-            share = min(share, curvature.scale)
+            share *= min(curvature.scale, 1.0)
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
         ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)
         status, remark = (None, None) if question else final_status("converged", known.initial, base.w, step)
