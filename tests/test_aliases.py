@@ -52,7 +52,7 @@ def test_what_was_pickled_by_the_public_name_can_be_read():
 
 def test_an_alias_is_not_imported_before_it_is_used():
     code = "import sys, danl; print([name for name in sys.modules if name.startswith('danl.')])"
-    assert fresh(code).strip() == "[]"
+    assert fresh(code).strip() == "['danl._lazy']"  # which waits for the rest
 
 
 @pytest.mark.parametrize("name", ["danl.objectives.nothing", "danl.flower.nothing", "danl.nothing"])

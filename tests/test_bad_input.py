@@ -437,7 +437,7 @@ QUICK = ("fit", "a1a", "--rounds", "2")
 @pytest.fixture
 def unreachable(monkeypatch):
     """Fail if a run starts."""
-    monkeypatch.setattr("danl.cli.options.solve", lambda *args, **kwargs: pytest.fail("the run started"))
+    monkeypatch.setattr("danl.cli.job.solve", lambda *args, **kwargs: pytest.fail("the run started"))
 
 
 @pytest.mark.usefixtures("unreachable")

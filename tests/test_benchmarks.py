@@ -367,18 +367,48 @@ def test_memory_of_made_up_rows():
 
 def start_rows():
     seconds = dict.fromkeys(start.COMMANDS, 0.2) | {"danl --version": 0.05}
-    rows = [{"kind": "process", "what": what, "seconds": value, "repeats": 3} for what, value in seconds.items()]
+    cpu = dict.fromkeys(start.COMMANDS, 0.15) | {start.BARE: 0.01, start.FIT: 0.4}
+    processes = [
+        {"kind": "process", "what": what, "seconds": value, "cpu": cpu[what], "repeats": 3}
+        for what, value in seconds.items()
+    ]
     return [
-        *rows,
+        *processes,
+        {"kind": "imports", "what": "import danl", "packages": []},
         {"kind": "reading", "what": "a9a", "bytes": 2_000_000, "danl": 0.03, "scikit_learn": 0.12, "repeats": 3},
     ]
 
 
 def test_start():
     text = start.markdown(start_rows())
-    assert "| `danl --version` | 50.0 ms | 0.250 x |" in text
+    assert "| command | time | over the first | CPU beyond the interpreter |" in text
+    assert "| `danl --version` | 50.0 ms | 0.250 x | 140 ms |" in text
+    assert "| `danl fit a1a` | 200 ms | 1.00 x | 390 ms |" in text
     assert "| a9a | 2.00 MB | 30.0 ms | 120 ms | 0.250 x |" in text
-    assert [goal[3] for goal in start.goals(start_rows())] == [True, True]
+    assert [goal[3] for goal in start.goals(start_rows())] == [True, True, True, True]
+
+
+def test_start_of_a_slow_fit_and_a_heavy_import():
+    rows = [row | {"cpu": 0.6} if row["what"] == start.UNPINNED else row for row in start_rows()]
+    rows = [row | {"packages": ["numpy", "scipy"]} if row["kind"] == "imports" else row for row in rows]
+    _, fit, imports, _ = start.goals(rows)
+    assert fit == ("`danl fit a1a`, CPU seconds beyond the interpreter", "0.59 s", "0.5 s", False)
+    assert imports == ("third-party packages of `import danl`", "numpy, scipy", "numpy", False)
+
+
+def test_start_of_rows_without_processor_time():
+    """Those of a document that was made before it was measured."""
+    rows = [{name: value for name, value in row.items() if name != "cpu"} for row in start_rows()]
+    assert "| command | time | over the first |\n" in start.markdown(rows)
+    assert "CPU" not in " ".join(goal[0] for goal in start.goals(rows))
+
+
+@pytest.mark.slow
+def test_the_processes_of_start_are_measured(monkeypatch):
+    monkeypatch.setattr(start, "COMMANDS", {name: start.COMMANDS[name] for name in (start.BARE, start.FIT)})
+    bare, fit, imports = start.measure(quick=True, data=())
+    assert fit["cpu"] > bare["cpu"] > 0
+    assert set(imports["packages"]) <= {"numpy"}
 
 
 def test_reading_is_raced_on_a_file(tmp_path):

@@ -241,7 +241,7 @@ def test_the_decrement_is_zero_at_the_optimum_alone(small_problem):
 
 def test_a_default_run_is_watched_to_its_end(small_problem):
     row = ending.watched(small_problem)
-    assert row["tol"] == 1e-10
+    assert row["tol"] == 1e-8
     assert row["status"] == "converged"
     assert row["met"] + row["later"] == row["exchanges"]
     assert row["left"] <= row["tol"]

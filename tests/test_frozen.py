@@ -47,6 +47,12 @@ class Checked:
             raise ValueError("negative")
 
 
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    first: int
+    second: int = 0
+
+
 def test_the_constructor_takes_what_it_took():
     theirs, ours = inspect.signature(Slow), inspect.signature(Quick)
     assert list(theirs.parameters.values()) == list(ours.parameters.values())
@@ -82,6 +88,11 @@ def test_a_copy_takes_the_fields_along_and_what_is_remembered_not(kind):
     assert replace(before) == before
     with pytest.raises(TypeError, match="seventh"):
         replace(before, seventh=1)
+
+
+def test_a_copy_of_a_class_with_slots_is_that_of_the_standard_library():
+    assert replace(Slotted(1), first=5) == Slotted(5)
+    assert replace(Slotted(1, 2)) == Slotted(1, 2)
 
 
 def test_a_copy_of_what_is_checked_is_checked():

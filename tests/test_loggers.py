@@ -381,7 +381,7 @@ def test_as_options_of_fit(capsys, store, tmp_path):
 def test_a_fit_on_sites_is_logged_as_one_that_is_here(tmp_path, monkeypatch):
     """What a federation's run hands over is rows and a result; the run itself is tested where there is one."""
     pytest.importorskip("flwr")
-    from danl.cli import flower
+    from danl.cli import sites
 
     result = danl.solve(random_problem(), **RUN)
 
@@ -390,19 +390,19 @@ def test_a_fit_on_sites_is_logged_as_one_that_is_here(tmp_path, monkeypatch):
             callback(row)
         return result
 
-    monkeypatch.setattr(flower, "run_app", play)
-    reported = flower._watched([TensorBoard(tmp_path / "a")], {"method": "danl"}, tmp_path, {"timeout": 1.0})
+    monkeypatch.setattr(sites, "run_app", play)
+    reported = sites._watched([TensorBoard(tmp_path / "a")], {"method": "danl"}, tmp_path, {"timeout": 1.0})
     assert reported is result
     assert len(scalars(events(tmp_path / "a"), "objective")) == len(result.history)
-    monkeypatch.setattr(flower, "run_app", lambda *arguments, **options: 1 / 0)
+    monkeypatch.setattr(sites, "run_app", lambda *arguments, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        flower._watched([TensorBoard(tmp_path / "b")], {"method": "danl"}, tmp_path, {"timeout": 1.0})
+        sites._watched([TensorBoard(tmp_path / "b")], {"method": "danl"}, tmp_path, {"timeout": 1.0})
     assert events(tmp_path / "b")  # closed, and whole
 
 
 @needs("mlflow")
 def test_a_store_is_refused_before_anything_is_computed(capsys, store, monkeypatch):
-    monkeypatch.setattr("danl.cli.options.solve", lambda *arguments, **options: pytest.fail("it ran"))
+    monkeypatch.setattr("danl.cli.job.solve", lambda *arguments, **options: pytest.fail("it ran"))
     ended = run(capsys, "fit", "a1a", "--mlflow", "nonsense://x")
     assert (ended.status, ended.out) == (2, "")
     assert "MLflow cannot use it" in ended.err
@@ -411,7 +411,7 @@ def test_a_store_is_refused_before_anything_is_computed(capsys, store, monkeypat
 @needs("mlflow")
 def test_sites_are_not_asked_where_the_store_cannot_be_used(capsys, store, monkeypatch):
     pytest.importorskip("flwr")
-    monkeypatch.setattr("danl.cli.fit.fit_on_sites", lambda *arguments, **options: pytest.fail("it ran"))
+    monkeypatch.setattr("danl.cli.sites.fit_on_sites", lambda *arguments, **options: pytest.fail("it ran"))
     ended = run(capsys, "fit", "a1a", "--engine", "flower:sites=2", "--mlflow", "nonsense://x")
     assert (ended.status, ended.out) == (2, "")
     assert ended.err.startswith("connecting to nonsense://x\nerror: ")

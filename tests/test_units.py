@@ -129,7 +129,7 @@ def test_a_large_mean_costs_the_classifier_nothing(method, mean):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 6))
     y = rng.random(400) < 1 / (1 + np.exp(-X @ rng.standard_normal(6)))
-    centred = danl.DANLClassifier(method=method).fit(X, y)
+    centred = danl.DANLClassifier(method=method).fit(X.copy(), y)
     X[:, 2] += mean
     moved = danl.DANLClassifier(method=method).fit(X, y)
     assert moved.result_.status == "converged"

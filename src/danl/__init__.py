@@ -18,7 +18,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-import lazy_loader
+from danl._lazy import LazyNames
 
 _ALIASES = {
     "flower": "danl.engines.flower",
@@ -54,12 +54,12 @@ class _Alias:
 
 sys.meta_path.insert(0, _Alias)  # before the search of folders, which would make a second module of a file
 
-_attribute_of, _, _names = lazy_loader.attach_stub(__name__, __file__)
-__all__ = sorted({*_names, *_ALIASES} - {"solver"})  # an old name for what is here by name
+_stub = LazyNames(__name__, __file__)
+__all__ = sorted({*_stub.names, *_ALIASES} - {"solver"})  # an old name for what is here by name
 
 
 def __getattr__(name: str) -> object:
-    return importlib.import_module(f"{__name__}.{name}") if name in _ALIASES else _attribute_of(name)
+    return importlib.import_module(f"{__name__}.{name}") if name in _ALIASES else _stub.attribute(name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The public names of danl and their places: for type checkers, and for lazy_loader, which imports each when used."""
+"""The public names of danl and their places: for type checkers, and for `_lazy.py`, which imports each when used."""
 
 import danl.engines.flower
 import danl.objective.layout

@@ -33,8 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"danl {__version__}")
         sys.exit(0)
     try:
-        from danl.cli.app import app  # here, because it takes a while and somebody may press Ctrl-C
+        from danl.cli.imports import quick_imports
 
+        with quick_imports():  # here, because it takes a while and somebody may press Ctrl-C
+            from danl.cli.app import application
+
+            app = application(words[0] if words else "")
         status = app(args=words, prog_name="danl", standalone_mode=False)
     except KeyboardInterrupt:
         print("interrupted before there was anything to keep", file=sys.stderr)

@@ -49,7 +49,7 @@ def test_fetch_says_where_the_file_is(capsys):
 
 @pytest.mark.usefixtures("without_data_dir")
 def test_fetch_refuses_a_wrong_name_before_the_first_download(capsys, monkeypatch):
-    monkeypatch.setattr("danl.cli.datasets.fetch_one", lambda name: pytest.fail(f"fetched {name}"))
+    monkeypatch.setattr("danl.data.fetch.fetch", lambda name: pytest.fail(f"fetched {name}"))
     ended = run(capsys, "datasets", "fetch", "a4a", "a1b")
     assert ended.status == 2
     assert ended.err.startswith("error: name='a1b': must be one of a1a, ")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import os
 import select
@@ -16,6 +17,7 @@ import pytest
 
 import danl
 from danl.cli.display import ProgressLine, console
+from danl.cli.fit import fit
 from danl.data.registry import REGISTRY
 from tests.cli.shell import LISTENING, TIMEOUT, contents, run, run_process
 
@@ -118,7 +120,7 @@ def test_lost_workers_are_exit_status_3(capsys, monkeypatch):
     def lose(*args, **arguments):
         return dataclasses.replace(danl.solve(*args, **arguments), status="quorum_lost")
 
-    monkeypatch.setattr("danl.cli.options.solve", lose)
+    monkeypatch.setattr("danl.cli.job.solve", lose)
     ended = run(capsys, "fit", "a1a", "--rounds", "1", "--json")
     assert (ended.status, ended.json["status"]) == (3, "quorum_lost")
 
@@ -370,7 +372,12 @@ def test_ctrl_c_keeps_what_there_is(tmp_path, display):
     assert json.loads((out / "config.json").read_text())["status"] == "interrupted"
 
 
-@pytest.mark.parametrize("place", ["danl.cli.options.load_dataset", "danl.cli.options.partition"])
+def test_the_default_method_is_that_of_solve():
+    here, there = (inspect.signature(of).parameters["method"].default for of in (fit, danl.solve))
+    assert here == there
+
+
+@pytest.mark.parametrize("place", ["danl.cli.job.load_dataset", "danl.cli.job.partition"])
 @pytest.mark.parametrize("command", ["fit", "compare", "certify"])
 def test_ctrl_c_before_the_run(capsys, monkeypatch, place, command):
     def interrupt(*args, **kwargs):

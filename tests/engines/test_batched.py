@@ -398,7 +398,7 @@ def test_rows_of_workers_that_are_not_asked_are_not_gone_through(monkeypatch):
     made, seen = problem("logistic"), []
     inner = kernels.csr_matvec
     monkeypatch.setattr(kernels, "csr_matvec", lambda rows, *rest: seen.append(rows) or inner(rows, *rest))
-    made.batch.losses_and_gradients(np.zeros(7), workers=np.array([1, 2, 4]))
+    made.batch.losses_and_gradients(np.full(7, 0.1), workers=np.array([1, 2, 4]))
     assert seen == [5, 12, 22]
 
 

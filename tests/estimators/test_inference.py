@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 import danl
-from danl import DANLClassifier, DANLRegressor
+from danl import DANLClassifier, DANLRegressor, InputError
 from tests.estimators.data import POLICIES, linear, sites, weights
 
 sm = pytest.importorskip("statsmodels.api")
@@ -298,3 +298,13 @@ def test_a_worker_that_refuses_is_not_asked_fifty_times():
     with pytest.raises(danl.InputError, match=r"workers \[1\] did not answer"):
         model.summary()
     assert Refusing.asked == 1
+
+
+def test_rows_that_were_changed_after_the_fit_are_not_taken_for_those_of_the_model():
+    X, y = (np.array(part) for part in linear("binary"))
+    model = DANLClassifier().fit(X, y)
+    X[:, 2] += 1.0
+    with pytest.raises(InputError, match="summary: the rows are not those the model was fitted to"):
+        model.summary()
+    X[:, 2] -= 1.0
+    assert model.summary().to_frame().shape[0] == X.shape[1] + 1

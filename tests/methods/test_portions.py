@@ -96,7 +96,7 @@ def exchange_of(portions, masks, first, more, kept):
     w, everyone = np.zeros(portions.setup.n_coefficients), np.arange(portions.setup.n_workers)
     if not more.any():
         return Exchange("gradient", GradientTask(0, w), everyone, masks, idle=LossTask(0, w), kept=kept)
-    task = hessian_task(portions.options, 0, w, dtype=portions.dtype, hessian_batch=portions.rows)
+    task = hessian_task(portions.options.hessian_form, 0, w, dtype=portions.dtype, hessian_batch=portions.rows)
     pieces = np.stack([first, first + more], axis=1)
     return Exchange("hessian", task, everyone, masks, pieces=pieces, kept=kept)
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from danl.data import partition
 from danl.errors import InputError
-from danl.objective.losses import LOSSES, Multinomial, Poisson, SquaredError, make_loss, try_loss
+from danl.objective.loss_trial import try_loss
+from danl.objective.losses import LOSSES, Multinomial, Poisson, SquaredError, make_loss
 from danl.objective.problem import Problem
 
 MARGINS = np.linspace(-6, 6, 41) + 0.013  # off the hinge's corner at +-1
@@ -201,3 +202,28 @@ def test_a_loss_of_several_margins_is_tried_as_far_as_it_goes():
     wrong = type("Several", (own,), {"value": lambda self, y, z: z})
     with pytest.raises(InputError, match=r"value\(y, z\) has shape \(9, 3\) for 9 rows; must be \(9,\)"):
         try_loss(wrong(classes=3), np.array([0.0, 1.0, 2.0]))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 900), st.floats(-30, 30)), min_size=1, max_size=8),
+)
+def test_poisson_from_one_exponential_is_the_loss(rows):
+    y, z = (np.array(part, dtype=float) for part in zip(*rows, strict=True))
+    loss = Poisson()
+    value, first = loss.value_and_first(y, z, loss.target_terms(y))
+    size = np.exp(z) + y * (np.abs(z) + np.log(np.maximum(y, 1.0)) + 1.0)
+    assert (np.abs(value - loss.value(y, z)) <= 1e-14 * size).all()
+    np.testing.assert_allclose(first, loss.first(y, z), rtol=1e-12, atol=0)
+
+
+def test_large_counts_keep_their_digits():
+    assert Poisson().target_terms(np.array([1.0, 1e6])) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.floats(-800, 800), min_size=3, max_size=3)), min_size=1))
+def test_multinomial_from_one_exponential_is_the_loss(rows):
+    y, z = np.array([label for label, _ in rows], dtype=float), np.array([margins for _, margins in rows])
+    loss = Multinomial(3)
+    value, first = loss.value_and_first(y, z)
+    np.testing.assert_allclose(value, loss.value(y, z), rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(first, loss.first(y, z), rtol=1e-12, atol=1e-300)

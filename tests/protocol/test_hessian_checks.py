@@ -142,7 +142,9 @@ class Liar(Local):
 @pytest.mark.parametrize("curvature", ["block", "lowrank:3", "diag"])
 def test_a_liar_is_shut_out_and_the_run_ends_where_the_others_lead(curvature):
     shards = random_shards(sizes=(9, 14, 5, 12, 11))
-    result = danl.solve(Problem(shards, alpha=0.1), method=f"danl:curvature={curvature}", engine=Liar(), tol=1e-10)
+    result = danl.solve(
+        Problem(shards, alpha=0.1), method=f"danl:curvature={curvature}", engine=Liar(batched=False), tol=1e-10
+    )
     rest = Problem([shard for i, shard in enumerate(shards) if i != 2], alpha=0.1)
     assert result.status == "converged"
     assert "worker 2 was quarantined in exchange 0" in result.notes[0]

@@ -244,7 +244,7 @@ def test_reference_optimum_reaches_1e_13_and_rows_have_gap_and_distance():
     problem = random_problem(alpha=1e-4)
     reference = danl.reference_optimum(problem)
     assert reference.grad_norm <= 1e-13
-    result = danl.solve(problem, method="newton", reference=reference)
+    result = danl.solve(problem, method="newton", reference=reference, tol=1e-10)
     assert abs(result.history[-1].gap) < 1e-15
     assert result.history[-1].distance < 1e-8
     assert result.history[0].gap == pytest.approx(problem.objective(np.zeros(7)) - reference.objective)

@@ -127,3 +127,19 @@ def test_pairs_on_a_matrix_make_the_bfgs_matrix(count):
     np.testing.assert_allclose(made, bfgs(matrix, [(s, true @ s) for s in steps]), rtol=1e-9, atol=1e-12)
     if count:
         np.testing.assert_allclose(made @ steps[-1], true @ steps[-1], rtol=1e-9, atol=1e-12)
+
+
+def test_steps_on_a_part_have_the_size_of_the_newest_pair():
+    """Nocedal & Wright, 7.20: along the newest pair a step from the scaled diagonal alone would be right."""
+    rng = np.random.default_rng(0)
+    true = 9.0 * symmetric(8, 8, rng) + np.eye(8)
+    step = rng.normal(size=8)
+    change = true @ step
+    part = with_pair(QuasiNewton.start(Diagonal(np.ones(8)), 8), step, change, 5)
+    assert part.scale == pytest.approx(float(step @ change / (change @ change)))
+    np.testing.assert_allclose(part.downhill(change), step)
+    np.testing.assert_allclose(part.times(part.solve(change)), change)
+    whole = with_pair(QuasiNewton.start(project(true, 0.1), 8), step, change, 5)
+    assert whole.scale == 1.0
+    gradient = rng.normal(size=8)
+    np.testing.assert_array_equal(whole.downhill(gradient), whole.solve(gradient))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.table import Column, Table
 from rich.text import Text
 
 from danl.cli.display import console, plain_table, right
+from danl.cli.imports import quick_imports
 from danl.cli.options import RUN, Json, RunOptions, option, shares_options
-from danl.theory import Certificate, Condition, Descent
-from danl.theory import certify as certify_run
+
+if TYPE_CHECKING:
+    from danl.theory import Certificate, Condition, Descent
 
 
 @shares_options
@@ -27,10 +29,13 @@ def certify(
 
     Example: danl certify a1a --policy coverage:psi=3,gamma=2 --alpha 1e-2
     """
+    with quick_imports():  # here: --help should not wait for it
+        from danl.theory import certify as certify_run
+
     screen = console()
     job = options.job(method)
-    reference = options.reference(job, screen)
-    result = options.solve(job, method, screen, reference=reference)
+    reference = job.reference(screen)
+    result = job.solve(method, screen, reference=reference)
     if result.status == "interrupted":  # half a run would be certified for what it did not do
         raise KeyboardInterrupt
     certificate = certify_run(job.problem, result, reference=reference)

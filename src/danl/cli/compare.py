@@ -7,19 +7,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from danl.checks import check_installed, is_installed
 from danl.cli.display import comparison_table, console
 from danl.cli.fit import EXIT, NOT_WRITTEN
+from danl.cli.imports import quick_imports
 from danl.cli.options import OUTPUT, RUN, Force, Json, Out, ReferenceFlag, RunOptions, option, shares_options
-from danl.cli.output import described, out_folder, remove_page, requested, run_report, say_written, write_run, written
 from danl.errors import InputError, bad_argument
-from danl.plots.figures import plot_histories
-from danl.plots.gallery import plot_gallery
-from danl.run.result import Result
-from danl.run.trace import Trace
-from danl.storage.atomic import write_json
+
+if TYPE_CHECKING:
+    from danl.run.result import Result
 
 FILES = ("comparison.json", "comparison.png")
 GALLERY = "gallery.png"
@@ -43,6 +41,10 @@ def compare(
 
     Example: danl compare a1a --methods danl,newton,gd,fedavg --alpha 1e-3
     """
+    with quick_imports():  # here: --help should not wait for them
+        from danl.cli import output
+        from danl.run.trace import Trace
+
     screen = console()
     labels = split_methods(methods)
     if gallery and out is None:
@@ -54,26 +56,26 @@ def compare(
     reports: list[dict[str, Any]] = []
     missing: list[str] = []
     with ExitStack() as held:  # before anything is read or computed
-        held.enter_context(out_folder(out, force=force, files=(*FILES, GALLERY) if gallery else FILES))
+        held.enter_context(output.out_folder(out, force=force, files=(*FILES, GALLERY) if gallery else FILES))
         for folder in folders.values():
-            held.enter_context(out_folder(folder, force=force))
+            held.enter_context(output.out_folder(folder, force=force))
         job = options.job(*labels)
-        optimum = options.reference(job, screen) if reference else None
+        optimum = job.reference(screen) if reference else None
         for label in labels:
             trace = None if out is None else Trace()
-            results[label] = options.solve(job, label, screen, reference=optimum, trace=trace)
+            results[label] = job.solve(label, screen, reference=optimum, trace=trace)
             if results[label].status == "interrupted":
                 break
         for label, result in results.items():  # after the last run: one that is refused leaves nothing behind
             folder = folders[label]
-            config = {} if folder is None else described(requested(options, label, job), job, result)
-            unwritten = write_run(folder, result, job.title, config, screen, job.data)
+            config = {} if folder is None else output.described(output.requested(options, label, job), job, result)
+            unwritten = output.write_run(folder, result, job.title, config, screen, job.data)
             missing.extend(unwritten)
             kept_in = None if unwritten else folder
-            reports.append({"label": label} | run_report(options, job.data_summary, result, kept_in, optimum))
+            reports.append({"label": label} | output.run_report(options, job.data_summary, result, kept_in, optimum))
         if out is not None:
-            missing.extend(written(out, comparison_files(job.title, results, reports, gallery=gallery)))
-            remove_page(out, screen)
+            missing.extend(output.written(out, comparison_files(job.title, results, reports, gallery=gallery)))
+            output.remove_page(out, screen)
     if as_json:
         print(json.dumps({"title": job.title, "runs": reports}, allow_nan=False))
     screen.print(job.title, style="bold")
@@ -81,7 +83,7 @@ def compare(
     if out is not None:
         figures = f"the figures to {out / 'comparison.png'} and {out / GALLERY}"
         figures = figures if gallery else f"the figure to {out / 'comparison.png'}"
-        if not say_written(out, missing, screen, f", {figures}"):
+        if not output.say_written(out, missing, screen, f", {figures}"):
             return NOT_WRITTEN
     # One method that diverges is a result of the comparison, not a failure of it.
     return EXIT["interrupted"] if reports[-1]["status"] == "interrupted" else 0
@@ -91,6 +93,10 @@ def comparison_files(
     title: str, results: Mapping[str, Result], reports: Sequence[Mapping[str, Any]], *, gallery: bool
 ) -> dict[str, Callable[[Path], object]]:
     """What is written of all methods together: the name of each file, and how it is made."""
+    from danl.plots.figures import plot_histories
+    from danl.plots.gallery import plot_gallery
+    from danl.storage.atomic import write_json
+
     drawn = {label: result.history for label, result in results.items() if len(result.history)}
     files: dict[str, Callable[[Path], object]] = {
         "comparison.json": lambda path: write_json(path, {"title": title, "runs": list(reports)})

@@ -9,9 +9,6 @@ from rich.console import Console
 from rich.table import Column
 
 from danl.cli.display import plain_table, right
-from danl.data.fetch import cache_dir, status
-from danl.data.fetch import fetch as fetch_one
-from danl.data.registry import REGISTRY, lookup
 
 datasets = typer.Typer(
     help="Registered data sets: list them, fetch them, show where they are kept.", no_args_is_help=True
@@ -21,6 +18,9 @@ datasets = typer.Typer(
 @datasets.command("list")
 def list_() -> int:
     """List the registered data sets and where each would be read from."""
+    from danl.data.fetch import status  # here and below: --help should not wait for it
+    from danl.data.registry import REGISTRY
+
     name, where = Column("name", no_wrap=True), Column("where", no_wrap=True)
     table = plain_table(name, right("rows"), right("features"), "checksum", where)
     for entry in REGISTRY.values():
@@ -33,15 +33,20 @@ def list_() -> int:
 @datasets.command()
 def fetch(names: Annotated[list[str], typer.Argument(help="Names from danl datasets list.")]) -> int:
     """Download data sets into the cache, unless they are there."""
+    from danl.data import fetch as fetching
+    from danl.data.registry import lookup
+
     for name in names:
         lookup(name)  # refuse a wrong name before the first download
     for name in names:
-        print(f"{name}: {fetch_one(name)}")
+        print(f"{name}: {fetching.fetch(name)}")
     return 0
 
 
 @datasets.command()
 def path() -> int:
     """Print the folder downloads are kept in."""
+    from danl.data.fetch import cache_dir
+
     print(cache_dir())
     return 0

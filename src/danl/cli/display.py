@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
-from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from danl.run.history import History, Row
 from danl.wording import gap_text, human_bytes, number
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from danl.run.history import History, Row
 
 STATUS_STYLES = {
     "converged": "green",
@@ -46,9 +49,11 @@ class ProgressLine:
     def __init__(self, target: Console, label: str, max_rounds: int, *, quiet: bool = False) -> None:
         self._console, self._label, self._max_rounds = target, label, max_rounds
         self._bytes, self._begun = 0, time.perf_counter()
-        self._live = (
-            None if quiet or not target.is_terminal else Live(console=target, transient=True, refresh_per_second=12)
-        )
+        self._live: Live | None = None
+        if not quiet and target.is_terminal:
+            from rich.live import Live  # here: only where somebody watches
+
+            self._live = Live(console=target, transient=True, refresh_per_second=12)
 
     def __enter__(self) -> Self:
         if self._live is not None:

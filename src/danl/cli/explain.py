@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from rich.table import Column, Table
 
@@ -10,6 +13,19 @@ from danl.run.history import History, Row
 from danl.wording import human_bytes
 
 NO_REASONS = "this method does not say why it asks what it asks"
+
+
+def curvature_line(settings: Mapping[str, Any]) -> str:
+    """Which curvature suited the problem, and why; empty where it was asked for, or not needed."""
+    options, why = settings.get("method_options", {}), settings.get("curvature_why", "")
+    if not why:
+        return ""
+    rows, after = options.get("hessian_batch"), options.get("whole_after")
+    if options.get("curvature") == "diag":
+        later = f", and whole Hessians if it takes more than {after} exchanges" if after else ""
+        return f"curvature: the diagonal and pairs of gradients{later}; {why}"
+    of_rows = "all rows" if rows is None else f"{rows:,} rows of each worker"
+    return f"curvature: Hessians of {of_rows}; {why}"
 
 
 def explanation(history: History) -> Table | str:

@@ -8,14 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from rich.console import Console
-
-from danl.callbacks import MLflow, TensorBoard
-from danl.cli.display import console
-from danl.cli.explain import explanation
-from danl.cli.flower import fit_on_sites, on_sites
+from danl.cli.imports import quick_imports
 from danl.cli.options import (
     OUTPUT,
     RUN,
@@ -28,13 +23,15 @@ from danl.cli.options import (
     shares_options,
     with_option,
 )
-from danl.cli.output import described, out_folder, requested, run_report, say_written, show_result, write_run
-from danl.cli.resumed import ResumedTrace, nothing_left
 from danl.errors import InputError
-from danl.run.checkpoint import Checkpoints, locked_checkpoints, make_checkpoints
-from danl.run.result import WORKERS
-from danl.run.solver import DEFAULT_METHOD
-from danl.run.trace import Trace
+from danl.spec import parse_spec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from danl.callbacks import MLflow, TensorBoard
+    from danl.run.result import Result
+    from danl.run.trace import Trace
 
 EXIT = {"converged": 0, "max_rounds": 0, "diverged": 3, "quorum_lost": 3, "interrupted": 130, "stopped": 0}
 NOT_WRITTEN = 2
@@ -49,7 +46,7 @@ METHOD_HELP = (
 @shares_options
 def fit(
     options: RunOptions,
-    method: Annotated[str, option(RUN, METHOD_HELP)] = DEFAULT_METHOD,
+    method: Annotated[str, option(RUN, METHOD_HELP)] = "danl",
     reference: ReferenceFlag = False,
     checkpoint: Annotated[
         Path | None, option(RUN, "Folder for checkpoints, from which a run that was interrupted goes on.")
@@ -81,16 +78,20 @@ def fit(
 
     Example: danl fit a1a --policy coverage:psi=3 --alpha 1e-3 --init fedavg:rounds=10 --reference --out run
     """
+    with quick_imports():  # here: --help should not wait for them
+        from danl.cli.display import console
+        from danl.cli.output import described, out_folder, requested, run_report, say_written, show_result, write_run
+        from danl.cli.resumed import ResumedTrace, nothing_left
+        from danl.run.checkpoint import Checkpoints, locked_checkpoints, make_checkpoints
+        from danl.run.result import WORKERS
+        from danl.run.trace import Trace
+
     options = replace(options, engine=at_address(options.engine, address))
     if live and options.quiet:
         raise InputError("--live and --quiet: one shows the run, the other nothing of it; give one of them")
     if serve_port is not None and not serve:
         raise InputError(f"--serve-port={serve_port}: is the port of --serve, which is not given; add --serve")
-    loggers: list[MLflow | TensorBoard] = []
-    if mlflow is not None:
-        loggers.append(MLflow(tracking_uri=mlflow, run_name=f"{method} on {Path(options.data).name}"))
-    if tensorboard is not None:
-        loggers.append(TensorBoard(tensorboard))
+    loggers = made_loggers(mlflow, tensorboard, f"{method} on {Path(options.data).name}")
     if on_sites(options.engine):
         if checkpoint is not None or resume is not None:
             raise InputError("--checkpoint and --resume: are not for --engine flower; leave them out")
@@ -100,12 +101,14 @@ def fit(
     # Folders before anything is read or computed; what --out holds is of the run that goes on.
     with out_folder(out, force=force or resume is not None):
         if on_sites(options.engine):
+            from danl.cli.sites import fit_on_sites
+
             connect(loggers, screen)
             result, whole = fit_on_sites(
                 options, method, reference=reference, live=live, loggers=loggers, out=out, as_json=as_json
             )
             if explain:
-                screen.print(explanation(result.history))
+                show_reasons(result, screen)
             return EXIT[result.status] if whole else NOT_WRITTEN
         folder = checkpoint or resume
         checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
@@ -113,15 +116,14 @@ def fit(
             pass  # the run will have it; whether it can is known now
         job = options.job(method)
         connect(loggers, screen)
-        optimum = options.reference(job, screen) if reference else None
+        optimum = job.reference(screen) if reference else None
         trace = Trace()
         earlier = ResumedTrace(trace, out / WORKERS if out is not None and resume is not None else None)
         folders = {"checkpoint": checkpoint and str(checkpoint), "resume": resume and str(resume)}
         request = requested(options, method, job, **folders)
         served = Served(serve_port or 0, trace, request, job.title, screen) if serve else None
         with served or nullcontext():
-            result = options.solve(
-                job,
+            result = job.solve(
                 method,
                 screen,
                 reference=optimum,
@@ -139,7 +141,7 @@ def fit(
     report = run_report(options, job.data_summary, result, None if missing else out, optimum)
     show_result(screen, job.title, report, result, as_json=as_json)
     if explain:
-        screen.print(explanation(result.history))
+        show_reasons(result, screen)
     if earlier.rows == len(result.history):
         screen.print(nothing_left(result, options.rounds), soft_wrap=True)
     whole = say_written(out, missing, screen)
@@ -150,13 +152,46 @@ def fit(
     return EXIT[result.status] if whole else NOT_WRITTEN
 
 
+def made_loggers(mlflow: str | None, tensorboard: Path | None, name: str) -> list[MLflow | TensorBoard]:
+    """What the run is logged to."""
+    if mlflow is None and tensorboard is None:
+        return []
+    from danl.callbacks import MLflow, TensorBoard
+
+    loggers: list[MLflow | TensorBoard] = []
+    if mlflow is not None:
+        loggers.append(MLflow(tracking_uri=mlflow, run_name=name))
+    if tensorboard is not None:
+        loggers.append(TensorBoard(tensorboard))
+    return loggers
+
+
 def connect(loggers: Sequence[MLflow | TensorBoard], screen: Console) -> None:
     """Open what is logged to, before anything is computed; a server may take its time."""
     for logger in loggers:
+        from danl.callbacks import MLflow
+
         if isinstance(logger, MLflow):
             where = re.sub(r"//[^/@]*@", "//", str(logger.tracking_uri))  # a password is not for the screen
             screen.print(f"connecting to {where}", style="dim", soft_wrap=True)
         logger.connect()
+
+
+def show_reasons(result: Result, screen: Console) -> None:
+    """`--explain`."""
+    from danl.cli.explain import curvature_line, explanation
+
+    line = curvature_line(result.settings)
+    if line:
+        screen.print(line, highlight=False)
+    screen.print(explanation(result.history))
+
+
+def on_sites(engine: str) -> bool:
+    """Whether an engine of the command line is a Flower federation, and not one played on this machine."""
+    if engine.partition(":")[0].strip() != "flower":
+        return False
+    return parse_spec(engine, argument="engine")[1].get("simulate") is not True
 
 
 def at_address(engine: str, address: str | None) -> str:

@@ -1,42 +1,25 @@
-"""Options the commands share, and how they become, once, a problem, its methods and a run.
+"""Options the commands share; `RunOptions` is the list of them, one field an option.
 
-`RunOptions` is the list of them, one field an option; `shares_options` gives them to a command, so that `fit`,
-`compare` and `certify` take the same options with the same meaning and only add their own.
+`shares_options` gives them to a command, so that `fit`, `compare` and `certify` take the same options with the same
+meaning and only add their own. What they ask for is made in `danl.cli.job`; nothing here needs NumPy, so that help is
+there at once.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
-from rich.console import Console
 
-from danl.cli.display import ProgressLine
-from danl.cli.terminal_view import TerminalView
-from danl.data import Dataset, load_dataset, partition
-from danl.data.fetch import digest_and_rows
-from danl.engines import Engine, make_engine
-from danl.errors import DanlWarning, InputError, bad_argument
-from danl.methods import AnyMethod, make_method
-from danl.objective.losses import MULTINOMIAL, Multinomial, make_loss, target_of
-from danl.objective.problem import Problem
-from danl.objective.regions import Regions
-from danl.policies import Policy, Profile, make_policy, read_profiles
-from danl.policies.profile_file import check_count
-from danl.run.callback import AnyCallback
-from danl.run.result import Reference, Result
-from danl.run.solver import reference_optimum, solve
-from danl.run.trace import Trace
-from danl.spec import parse_spec
-from danl.wording import counted
+from danl.errors import InputError
+
+if TYPE_CHECKING:
+    from danl.cli.job import Job
 
 PANELS = DATA, PROBLEM, RUN, OUTPUT = "Data", "Problem", "Run", "Output"
 
@@ -112,7 +95,7 @@ class RunOptions:
     ] = None
     init: Annotated[str, option(RUN, "The start: zero, or fedavg:rounds=10 (the paper's).")] = "zero"
     rounds: Annotated[int, option(RUN, "Most exchanges after the first one.")] = 100
-    tol: Annotated[float, option(RUN, "Stop at this decrement (docs/method.md#the-end), by the workers' word.")] = 1e-10
+    tol: Annotated[float, option(RUN, "Stop at this decrement (docs/method.md#the-end), by the workers' word.")] = 1e-8
     batch_size: Annotated[int | None, option(RUN, "Rows a worker samples for a gradient; default: all.")] = None
     hessian_batch: Annotated[int | None, option(RUN, "Rows a worker samples for the Hessian; default: all.")] = None
     engine: Annotated[
@@ -133,62 +116,6 @@ class RunOptions:
             )
         return with_option(self.policy, "binding", str(self.binding).lower())
 
-    def job(self, *methods: str) -> Job:
-        """Make everything that has a name; then load the data, divide it, and state the problem."""
-        made = {method: make_method(self.with_batches(method)) for method in methods}
-        profiles = None if self.profiles is None else read_profiles(self.profiles)
-        policy, engine, start = make_policy(self.bound_policy(), profiles), make_engine(self.engine), self.start()
-        loss = None if self.loss == MULTINOMIAL else make_loss(self.loss)
-        data = load_dataset(
-            self.data,
-            n_features=self.n_features,
-            zero_based=self.zero_based,
-            target="classes" if loss is None else target_of(loss),
-            target_column=self.target,
-            site_column=self.site,
-            weight_column=self.weight,
-        )
-        scheme = "site" if self.site is not None and self.partition == "iid" else self.partition
-        if scheme == "site" and data.sites is None:
-            raise InputError("partition='site': needs the site of each row; name the column that has it with --site")
-        shards = partition(
-            data.X,
-            data.y,
-            workers=10 if self.workers is None and scheme != "site" else self.workers,
-            scheme=scheme,
-            seed=self.seed,
-            weights=data.weights,
-            sites=data.sites,
-            feature_names=data.feature_names,
-        )
-        problem = Problem(
-            shards,
-            loss=Multinomial(len(data.classes or ())) if loss is None else loss,
-            l2=self.l2,
-            alpha=self.alpha,
-            weighting=self.weighting,
-            intercept=self.intercept,
-        )
-        if self.profiles is not None and profiles is not None:
-            check_count(self.profiles, profiles, problem.n_workers)
-        regions = problem.layout.regions(self.regions, data.feature_names)
-        penalty = f"alpha {problem.alpha:g}" if problem.alpha is not None else f"lambda {problem.l2:g}"
-        title = (
-            f"{data.name}: {counted(problem.n_workers, 'worker')} ({scheme}), "
-            f"{counted(regions.n_regions, 'region')}, {self.policy}, "
-            f"{problem.loss.name}, {penalty}{', intercept' if problem.intercept else ''}"
-        )
-        return Job(data, problem, regions, scheme, title, profiles, made, policy, engine, start)
-
-    def start(self) -> AnyMethod | None:
-        """The method that makes the start; None for zeros."""
-        if self.init == "zero":
-            return None
-        name, options = parse_spec(self.init, argument="init")
-        if name != "fedavg" or "rounds" not in options:
-            raise bad_argument("init", self.init, "zero or fedavg with its rounds", "for example fedavg:rounds=10")
-        return make_method(self.init)
-
     def with_batches(self, method: str) -> str:
         """The text of a method with --batch-size and --hessian-batch among its options."""
         for name, size in (("batch_size", self.batch_size), ("hessian_batch", self.hessian_batch)):
@@ -199,90 +126,11 @@ class RunOptions:
             method = method if size is None else with_option(method, name, size)
         return method
 
-    def reference(self, job: Job, screen: Console) -> Reference:
-        """Compute the optimum to measure against, and say so while it takes."""
-        waiting = nullcontext() if self.quiet else screen.status("computing the optimum to measure against")
-        with waiting, warnings.catch_warnings():
-            warnings.simplefilter("ignore", DanlWarning)  # the run itself will say it
-            return reference_optimum(job.problem)
+    def job(self, *methods: str) -> Job:
+        """What the options ask for: data, problem and these methods, made and checked."""
+        from danl.cli.job import make_job  # here: --help should not wait for it
 
-    def solve(
-        self,
-        job: Job,
-        method: str,
-        screen: Console,
-        *,
-        trace: Trace | None = None,
-        live: bool = False,
-        callbacks: Sequence[AnyCallback] = (),
-        **arguments: Any,
-    ) -> Result:
-        """Run one method of the job, with the live display; a warning becomes one line when the display is gone."""
-        trace = Trace(newest=1) if trace is None and live else trace
-        with warnings_shown(screen) as said, self.display(screen, job.title, method, trace, live) as shown:
-            result = solve(
-                job.problem,
-                method=job.methods[method],
-                regions=job.regions,
-                policy=job.policy,
-                w0=job.start,
-                max_rounds=self.rounds,
-                tol=self.tol,
-                seed=self.seed,
-                engine=job.engine,
-                profiles=job.profiles,
-                callback=[shown, *callbacks],
-                trace=trace,
-                **arguments,
-            )
-            said.extend(result.notes)
-        return result
-
-    def display(
-        self, screen: Console, title: str, method: str, trace: Trace | None, live: bool
-    ) -> ProgressLine | TerminalView:
-        """What follows the run: one line, or the view of --live."""
-        if live:
-            return TerminalView(screen, title, method, self.rounds, self.tol, trace)
-        return ProgressLine(screen, method, self.rounds, quiet=self.quiet)
-
-
-@contextmanager
-def warnings_shown(screen: Console) -> Iterator[list[str]]:
-    """Print danl's warnings after the display is gone, except those in the result's notes, which go into the list."""
-    said: list[str] = []
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", DanlWarning)
-        yield said
-    for each in warned:
-        if str(each.message) not in said:
-            screen.print(f"warning: {each.message}", style="yellow", soft_wrap=True, markup=False)
-
-
-@dataclass(frozen=True)
-class Job:
-    """What the options ask for, made once: data, problem, methods by their text, policy, engine; a title for people."""
-
-    data: Dataset
-    problem: Problem
-    regions: Regions
-    partition: str
-    title: str
-    profiles: Sequence[Profile] | None
-    methods: Mapping[str, AnyMethod]
-    policy: Policy
-    engine: Engine
-    start: AnyMethod | None
-
-    @property
-    def data_summary(self) -> dict[str, Any]:
-        """What --json says of the data."""
-        return {"data": self.data.name, "rows": int(self.problem.rows.sum()), "partition": self.partition}
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the data's text, unpacked where the file is packed; taken once, however many runs are written."""
-        return digest_and_rows(Path(self.data.source))[0]
+        return make_job(self, methods)
 
 
 def shares_options(command: Callable[..., int]) -> Callable[..., int]:

@@ -22,7 +22,8 @@ from rich.console import Console
 from danl._version import __version__
 from danl.checks import is_installed
 from danl.cli.display import summary_table
-from danl.cli.options import Job, RunOptions
+from danl.cli.job import Job
+from danl.cli.options import RunOptions
 from danl.cli.report import NAME
 from danl.data import Dataset
 from danl.errors import InputError

@@ -8,7 +8,6 @@ from typing import Annotated
 
 from danl.cli.display import console, plain_table, right
 from danl.cli.options import PROBLEM, RUN, Json, option
-from danl.run.scale import Network, Scale
 from danl.wording import human_bytes
 
 NETWORK = "Network"
@@ -33,6 +32,8 @@ def plan(
 
     Example: danl plan --workers 1000 --features 2000 --coverage 100
     """
+    from danl.run.scale import Network, Scale  # here: --help should not wait for it
+
     network = Network(bandwidth=bandwidth * 1e6 / 8, latency=latency / 1e3)
     scale = Scale(workers, features, regions, coverage, fan_in, network)
     times = {"hessian": hessians, "gradient": gradients, "loss": losses}

@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
 from danl.checks import check_installed, check_whole
 from danl.cli.display import console, plain_table
+from danl.cli.imports import quick_imports
 from danl.cli.options import DATA, OUTPUT, RUN, Json, option
-from danl.cli.output import out_folder
-from danl.data.fetch import locate
-from danl.data.registry import lookup
 from danl.errors import InputError, bad_argument
 from danl.reproduce.runs import QUICK, TARGETS, Plan
 
@@ -62,6 +59,11 @@ def reproduce(
     Example: danl reproduce all --quick
     """
     begun = time.perf_counter()
+    with quick_imports():  # here: --help should not wait for them
+        from danl.cli.output import out_folder
+        from danl.data.fetch import locate
+        from danl.data.registry import lookup
+
     screen = console()
     chosen = chosen_targets(targets)
     if set(chosen) & set(TARGETS):  # claims alone draw nothing
@@ -118,6 +120,8 @@ def chosen_targets(words: list[str] | None) -> tuple[str, ...]:
 
 
 def make_plan(data: str | None, seeds: int | None, quick: bool) -> Plan:
+    from danl.data.registry import lookup
+
     plan = QUICK if quick else Plan()
     if data is not None:
         names = tuple(dict.fromkeys(part.strip() for part in data.split(",") if part.strip()))
@@ -135,6 +139,8 @@ def make_plan(data: str | None, seeds: int | None, quick: bool) -> Plan:
 
 def check_folder(out: Path) -> None:
     """Refuse a folder that cannot be written to, or that holds other things."""
+    from danl.cli.output import out_folder
+
     with out_folder(out, force=True):
         pass
     if out.is_dir() and any(out.iterdir()) and not (out / "environment.json").exists():
@@ -161,6 +167,15 @@ def progress_bar(screen: Console, total: int, *, quiet: bool) -> Iterator[Callab
 
         yield say
     else:
+        from rich.progress import (  # here: only where there is one
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
         with Progress(TextColumn("rounds"), *columns, console=screen, transient=True) as bar:
             task = bar.add_task("rounds", total=total)

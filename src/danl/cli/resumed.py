@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from danl.callbacks import Callback
 from danl.errors import InputError
 from danl.objective.regions import IntArray
+from danl.run.callback import Callback
 from danl.run.history import History
 from danl.run.result import Result
 from danl.run.trace import Trace

@@ -200,16 +200,16 @@ def stacked(parts: Sequence[Any]) -> Any:
     """Arrays one after the other, without a copy where they are consecutive pieces of one array."""
     if len(parts) == 1:
         return parts[0]
-    whole = parts[0].base
+    whole, shape = parts[0].base, parts[0].shape[1:]
     if isinstance(whole, np.ndarray) and whole.flags.c_contiguous and whole.dtype == parts[0].dtype:
-        start = place = whole.__array_interface__["data"][0]
+        start = place = parts[0].__array_interface__["data"][0]
         for part in parts:
             if part.base is not whole or part.__array_interface__["data"][0] != place or not part.flags.c_contiguous:
                 break
             place += part.nbytes
         else:
-            if place == start + whole.nbytes and whole.ndim == parts[0].ndim:
-                return whole
+            first = (start - whole.__array_interface__["data"][0]) // whole.itemsize
+            return whole.reshape(-1)[first : first + (place - start) // whole.itemsize].reshape(-1, *shape)
     return np.concatenate(parts)
 
 

@@ -85,7 +85,7 @@ class DANLModel(FittedAttributes):
     policy: Any = None
     method: Any = "danl"
     engine: Any = "local"
-    tol: float = 1e-12
+    tol: float = 1e-10
     max_rounds: int = 200
     warm_start: bool = False
     random_state: Any = None

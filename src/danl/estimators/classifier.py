@@ -47,7 +47,7 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         See `danl.methods`.
     engine : str or engine, default="local"
         Where the workers run: this process, "ray" or "flower".
-    tol : float, default=1e-12
+    tol : float, default=1e-10
         Stop when what is left to the optimum, the Newton decrement over the square root of the averaged objective, is
         at most this, or as small as rounding lets it be. A number without units.
     max_rounds : int, default=200

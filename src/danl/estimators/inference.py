@@ -12,6 +12,7 @@ that sum to zero over the classes; a shift of all classes has no variance becaus
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +31,8 @@ from danl.run.result import Result
 from danl.run.solver import observed_information
 from danl.server.curvature import with_unit_diagonal
 
+OTHER_ROWS = 1e-6
+"""A loss at the fitted model that differs by more than this share is that of other rows."""
 SINGULAR = 1e-12
 """A direction of the scaled information flatter than this share of the steepest is one the data says nothing about."""
 
@@ -75,6 +78,16 @@ class Inference:
         return 2.0 * self.total_weight * self.mean_loss / left if left > 1e-9 * self.total_weight else np.nan
 
 
+def _refuse_other_rows(answer: Result, result: Result) -> None:
+    """Rows are not copied for a fit: refuse to tell errors of a model by rows that are others now."""
+    then, now = result.history[-1].objective, float(answer.products.get("loss", np.nan))
+    if math.isfinite(then) and abs(now - then) > OTHER_ROWS * abs(then):
+        raise InputError(
+            "summary: the rows are not those the model was fitted to; X or y was changed in place since: fit again, or "
+            "give fit a copy"
+        )
+
+
 def request_inference(
     problem: Problem,
     result: Result,
@@ -96,6 +109,7 @@ def request_inference(
         raise InputError(
             f"summary: workers {missing} did not answer ({answer.status}); standard errors need all of them, try again"
         )
+    _refuse_other_rows(answer, result)
     if known is not None:
         return replace(known, scores=answer.products["scores"]), tuple(answer.history)
     assert problem.alpha is not None

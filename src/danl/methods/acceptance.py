@@ -54,7 +54,7 @@ class Step:
     @classmethod
     def down(cls, curvature: Curvature, gradient: Array, scale: float) -> Step:
         """The full step down a gradient."""
-        direction = -curvature.solve(gradient)
+        direction = -curvature.downhill(gradient)
         slope, hidden = float(gradient @ direction), curvature.hidden(gradient, scale)
         gain = -slope / 2
         left = gain if math.isinf(hidden) else gain + hidden / 2

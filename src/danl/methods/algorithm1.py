@@ -66,7 +66,7 @@ class Algorithm1:
             batch, hessian_batch = options.batch_size, options.hessian_batch
             dtype: Dtype = "float32" if options.hessian_dtype == "float32" else "float64"
             task = hessian_task(
-                options, turn.exchange, state.w, dtype=dtype, batch_size=batch, hessian_batch=hessian_batch
+                options.hessian_form, turn.exchange, state.w, dtype=dtype, batch_size=batch, hessian_batch=hessian_batch
             )
             return setup.ask_everyone("hessian", task)
         template = GradientTask(

@@ -77,18 +77,24 @@ class Asking:
     @property
     def _numbers(self) -> int:
         """Of a worker's curvature."""
-        return self.options.hessian_form.numbers(self.setup.regions)
+        return self.state.ladder.form(self.options).numbers(self.setup.regions)
 
     def _hessian_task(self, number: int) -> HessianTask | CurvatureTask:
         ladder, options = self.state.ladder, self.options
         sketch, batch, w = (
-            sketch_number(options, self.setup, ladder.n_exchanged),
+            sketch_number(ladder.form(options), self.setup, ladder.n_exchanged),
             ladder.hessian_rows,
             self.state.trial.w,
         )
         by_leverage = batch is not None and self.setup.limits is None
         return hessian_task(
-            options, number, w, dtype=ladder.dtype, sketch=sketch, hessian_batch=batch, leverage=by_leverage
+            ladder.form(options),
+            number,
+            w,
+            dtype=ladder.dtype,
+            sketch=sketch,
+            hessian_batch=batch,
+            leverage=by_leverage,
         )
 
     def _with_curvature(self, number: int, asked: IntArray) -> Exchange:

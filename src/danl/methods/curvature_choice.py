@@ -10,7 +10,8 @@ Chosen before the first exchange, from sizes alone, as what is likely to take th
     all rows      WHOLE exchanges and HESSIANS Hessians; of a squared loss one of each
     some rows     DIGITS / log10(sqrt(rows / columns)) exchanges and as many Hessians: an exchange gains about as many
                   digits as a sample has; rows are drawn by their leverage (`danl.objective.row_samples`)
-    diagonal      PAIRS exchanges: limited-memory BFGS
+    diagonal      PAIRS exchanges: limited-memory BFGS; after as many as a whole Hessian costs, and if as many are still
+                  to come, whole Hessians, so that a problem that is harder than most costs about twice at worst
 
 The counts are those of many runs, rounded. Rows are sampled only where they are here: two samples of others' rows tell
 more of single rows than one sum does, and a round trip costs more than the work it saves; and where there is a penalty:
@@ -42,6 +43,8 @@ FEWEST_ROWS = 20
 """Sampled rows for each column, at least."""
 WORTH = 0.85
 """Samples are taken where they are expected to take at most this share of the time."""
+MOST_BYTES = 2e8
+"""Whole Hessians do not take the place of the diagonal where one is larger: 5,000 coefficients."""
 LEAST_PENALTY = 1e-6
 """Below this a sample does not tell which directions are flat, and steps along them would be too long."""
 
@@ -53,7 +56,7 @@ class CurvatureChoice:
     curvature: Literal["full", "diag"]
     rows: int | None
     why: str
-    price: float  # of a Hessian of all rows, in exchanges of gradients
+    whole_after: int | None = None  # exchanges with the diagonal after which whole Hessians would have cost no more
 
 
 def choose_curvature(setup: Setup) -> CurvatureChoice:
@@ -72,12 +75,13 @@ def choose_curvature(setup: Setup) -> CurvatureChoice:
     best = min(seconds, key=lambda name: seconds[name])
     like = f"as much as {price:.2g}" if price < 100 else f"as much as {price:,.0f}"
     if best == "diag":
-        return CurvatureChoice("diag", None, f"a Hessian of {d:,} coefficients would cost {like} gradients", price)
+        why = f"a Hessian of {d:,} coefficients would cost {like} gradients"
+        return CurvatureChoice("diag", None, why, math.ceil(price) if 8 * d * d <= MOST_BYTES else None)
     if best == "full":
-        return CurvatureChoice("full", None, f"a Hessian of all rows costs {like} gradients", price)
+        return CurvatureChoice("full", None, f"one costs {like} gradients")
     each = math.ceil(int(best) / setup.n_workers)
     cheaper = f"one of all rows would cost {like} gradients, this one {sizes.hessian(float(best)) / e:.2g}"
-    return CurvatureChoice("full", each, cheaper, price)
+    return CurvatureChoice("full", each, cheaper)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from danl.frozen import replace
 from danl.methods.base import Setup
+from danl.protocol.hessian_form import HessianForm
 from danl.protocol.messages import Array, CurvatureTask, Dtype, HessianTask, Mask, unpack
 from danl.protocol.streams import SKETCH, stream
 from danl.server.curvature import Curvature
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def hessian_task(
-    options: DANL,
+    form: HessianForm,
     exchange: int,
     w: Array,
     *,
@@ -39,25 +40,25 @@ def hessian_task(
     hessian_batch: int | None = None,
     leverage: bool = False,
 ) -> HessianTask | CurvatureTask:
-    """Ask for the Hessian, or for the part of it that the options say."""
-    form = options.hessian_form
+    """Ask for the Hessian, or for a part of it."""
     if form.kind == "full" and dtype == "float64":
         return HessianTask(exchange, w, batch_size, hessian_batch, leverage)
     return CurvatureTask(exchange, w, form.kind, form.rank, sketch, batch_size, hessian_batch, dtype, leverage=leverage)
 
 
-def sketch_number(options: DANL, setup: Setup, n_exchanged: int) -> int:
+def sketch_number(form: HessianForm, setup: Setup, n_exchanged: int) -> int:
     """What everyone draws the sketch's random matrix from: the same for all who are asked about a model.
 
     Of a whole Hessian that comes in pieces, it is what its rows are drawn from.
     """
-    if options.hessian_form.kind == "full":
+    if form.kind == "full":
         return n_exchanged + 1 if setup.limits is not None else 0
     return int(stream(setup.seed, SKETCH, n_exchanged).integers(2**62))
 
 
 def new_curvature(
     options: DANL,
+    form: HessianForm,
     numbers: Array,
     sent: Mask,
     weights: Array,
@@ -74,7 +75,7 @@ def new_curvature(
     """
     if not math.isfinite(numbers.sum()) and not np.isfinite(numbers).all():  # a finite sum says that all of them are
         return None
-    form, least = options.hessian_form, setup.strong_convexity_of(weights)
+    least = setup.strong_convexity_of(weights)
     mu = least if options.mu is None else options.mu
     hessians = None
     if form.kind == "full":

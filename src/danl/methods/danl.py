@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from danl.checks import check_choice, check_share, is_whole
+from danl.checks import check_choice, check_share, check_whole, is_whole
 from danl.errors import InputError, bad_argument
 from danl.frozen import cached_property
 from danl.methods.algorithm1 import Algorithm1
@@ -27,7 +27,7 @@ from danl.methods.curvature_choice import choose_curvature
 from danl.methods.safeguarded import Safeguarded
 from danl.methods.shared_options import check_options
 from danl.objective.regions import Regions
-from danl.protocol.hessian_form import HessianForm
+from danl.protocol.hessian_form import WHOLE, HessianForm
 from danl.protocol.messages import Exchange, Submodel
 from danl.protocol.replies import Replies
 
@@ -63,6 +63,9 @@ class DANL:
         Who sends curvature (`danl.methods.senders`): everyone; those whose machines can, by their profiles; or so many,
         taking turns. More send theirs when that has not paid. Default: the able where there are profiles, else
         everyone, and 32 where there are more than 100 workers.
+    whole_after : int, optional
+        Where a part of the Hessian is exchanged: after so many exchanges, if about as many are still to come, whole
+        Hessians take its place. Default: never; where `curvature` is "adaptive", when they would have cost as much.
     finish : bool
         With mini-batches: go over to whole shards when noise is all that is left.
     contraction, window : float, int
@@ -102,6 +105,7 @@ class DANL:
     curvature_from: str | int = "auto"
     masks: Literal["auto", "always"] = "auto"
     hessian_dtype: Literal["auto", "float64", "float32"] = "auto"
+    whole_after: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("memory", self.memory, ("corrected", "raw"))
@@ -116,6 +120,8 @@ class DANL:
             allowed = "'everyone', 'able', 'auto' or a whole number of workers >= 1"
             raise bad_argument("curvature_from", self.curvature_from, allowed)
         check_options(self, window=1, gamma_max=1, patience=1, pairs=0)
+        if self.whole_after is not None:
+            check_whole("whole_after", self.whole_after, 1, "leave it out for never")
         check_share("contraction", self.contraction, zero=False, one=False)
         check_share("quorum", self.quorum, zero=False, one=False)
         if self.submodel == "pruned" and (self.memory != "raw" or self.curvature != "once"):
@@ -137,8 +143,12 @@ class DANL:
         asked = self.hessian_batch is not None or self.batch_size is not None or not self.pairs
         if self.curvature != "adaptive" or asked or setup.limits is not None:
             return self, ""
-        choice = choose_curvature(setup)
-        return replace(self, curvature=choice.curvature, hessian_batch=choice.rows), choice.why
+        known = setup.profiles is not None  # then what a question costs decides, exchange by exchange
+        choice = choose_curvature(replace(setup, rows_here=False) if known else setup)
+        if known and choice.curvature == "full":
+            return self, ""
+        made = replace(self, curvature=choice.curvature, hessian_batch=choice.rows, whole_after=choice.whole_after)
+        return made, choice.why
 
     @property
     def reports_objective(self) -> bool:
@@ -149,11 +159,11 @@ class DANL:
     def hessian_form(self) -> HessianForm:
         """What is exchanged of a Hessian."""
         found = HessianForm.parse(self.curvature) if isinstance(self.curvature, str) else None
-        return HessianForm("full") if found is None else found
+        return WHOLE if found is None else found
 
     def curvature_numbers(self, regions: Regions) -> int:
         """Numbers of the curvature that the server holds."""
-        return self.hessian_form.held(regions)
+        return (WHOLE if self.whole_after is not None else self.hessian_form).held(regions)
 
     @cached_property
     def _loop(self) -> Algorithm1 | Safeguarded:

@@ -11,7 +11,8 @@ After every step that was accepted, the first of these that holds decides:
     1  workers have left or are back: curvature, of those that are there
     2  what is left to gain seems below the tolerance, or many workers have gone on for `gamma_max` rounds without the
        word of everyone, or everyone refused what some had accepted: whole gradients of everyone, who decide
-    3  PATIENCE times the price of the next rung was spent on this one: one rung up
+    3  PATIENCE times the price of the next rung was spent on this one: one rung up; from parts of Hessians to whole
+       ones once as many exchanges have passed as these would cost (`whole_after`), and as many are still to come
     4  curvature costs hardly more than the gradients alone (a fast machine's Hessian is there before a slow one's
        gradient): it is asked for every time, unless masks are "always" wanted
     5  curvature is due: the gains fell by less than `contraction` a step over the last `window` steps; what is left at
@@ -44,12 +45,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from danl.frozen import at_once, replace
-from danl.methods.acceptance import ROUNDING, Step, objective_at_anchor
+from danl.methods.acceptance import Step, objective_at_anchor
 from danl.methods.base import Setup
 from danl.methods.membership import MANY
 from danl.methods.prices import Prices
 from danl.methods.questions import Question, Sampling, Stretch
+from danl.methods.rates import shrinkage, steps_left
 from danl.methods.senders import Rung, rungs_of
+from danl.protocol.hessian_form import WHOLE, HessianForm
 from danl.protocol.messages import Dtype, Mask
 from danl.server.some_hessians import Mismatch
 from danl.storage.serialize import storable
@@ -148,6 +151,10 @@ class Ladder:
         chosen = self.rungs[self.rung].of_turn(self.n_exchanged, setup) & alive
         return chosen if chosen.any() else alive
 
+    def form(self, options: DANL) -> HessianForm:
+        """What is exchanged of a Hessian."""
+        return WHOLE if self.rungs[self.rung].whole else options.hessian_form
+
     @property
     def dtype(self) -> Dtype:
         return self.rungs[self.rung].dtype
@@ -160,7 +167,6 @@ class Ladder:
 
     @property
     def free(self) -> bool:
-        """Whether curvature costs hardly more than gradients."""
         return self.rungs[self.rung].price <= NEARLY_FREE * self.gradient_price
 
     @property
@@ -169,7 +175,7 @@ class Ladder:
 
     def shortest_wait(self, options: DANL) -> int:
         """Steps from one exchange of curvature to the next; parts wait for as many as half of their price would pay."""
-        if options.hessian_form.kind == "full":
+        if self.form(options).kind == "full":
             return options.window
         return max(options.window, round(self.rungs[self.rung].price / (2 * self.gradient_price)))
 
@@ -182,9 +188,9 @@ class Ladder:
 
     # What happened.
 
-    def with_curvature(self) -> Ladder:
-        """Curvature was exchanged."""
-        return replace(self, n_exchanged=self.n_exchanged + 1, since_hessian=0, gains=())
+    def with_curvature(self, options: DANL) -> Ladder:
+        gains = () if self.form(options).kind == "full" else self.gains  # pairs on a part go on
+        return replace(self, n_exchanged=self.n_exchanged + 1, since_hessian=0, gains=gains)
 
     def after_rejection(self, options: DANL, *, everyone: bool) -> tuple[Ladder, Question]:
         """A step from the memory was rejected: after the second in a row, 2, 4, 8, ... exact steps before the next.
@@ -219,13 +225,10 @@ class Ladder:
         return "curvature" if question == "hessian" else "gradient"
 
     def helps(self, known: Known, options: DANL) -> bool:
-        """Whether new curvature is asked for after a refusal: where it is not dear, and not the rest's that is missing.
-
-        It is the less dear, the more steps were refused.
-        """
+        """Whether new curvature is asked for after a refusal: it is not dear, and not the rest's that is missing."""
         if self.sampling.batch_size is not None:
             return False
-        if options.hessian_form.kind != "full":
+        if self.form(options).kind != "full":
             return self.free and self.since_hessian > self.wait
         if self.mismatch is not None and known.hessians is not None and not self.free and not self.mismatch.of_age:
             return False
@@ -251,7 +254,6 @@ class Ladder:
         return replace(self, length=length, n_refused=self.n_refused + 1, why="refused: too long a step"), shorter
 
     def regrouped(self) -> Ladder:
-        """The objective is that of other workers."""
         return replace(self, lowest=np.inf, n_without_halving=0, mismatch=None)
 
     def reopened(self) -> Ladder:
@@ -278,7 +280,7 @@ class Ladder:
         )
         if state.trial.step is not None:
             ladder = replace(ladder, moved=True, n_refused=0, length=min(1.0, GROWTH * self.length))
-        if exact and self.since_hessian == 0 and options.hessian_form.kind == "full":
+        if exact and self.since_hessian == 0 and self.form(options).kind == "full":
             ladder = replace(ladder, length=1.0)  # new curvature knows nothing of the steps that were too long
         length = ladder.length if exact or self.sampling.batch_size is None else self.sampling.length
         length = 1.0 if exact and options.pairs > 0 else length
@@ -300,7 +302,8 @@ class Ladder:
 
     def _stalled(self, step: Step, options: DANL) -> bool:
         """Rounding hides what is left: not even the best curvature there is makes the gradient smaller."""
-        most = 2 * STALLED if options.hessian_form.kind == "full" else STALLED_PARTS
+        whole = self.form(options).kind == "full"
+        most = 2 * STALLED if whole else np.inf if self.rungs[-1].whole else STALLED_PARTS
         return step.negligible and self.n_without_halving >= most
 
     def _question(
@@ -317,25 +320,28 @@ class Ladder:
         if every and self.since_hessian >= every:
             return ask("hessian", f"curvature every {every} rounds")
         if settled:
-            if exact and self.n_without_halving == STALLED and options.hessian_form.kind == "full":
+            stalled = STALLED if self.form(options).kind == "full" else STALLED_PARTS
+            if exact and self.n_without_halving == stalled and (stalled == STALLED or self.rungs[-1].whole):
                 return self.on_rung(len(self.rungs) - 1, options, "rounding: a look with all curvature"), "hessian"
             return ask("full", "little left to gain: everyone's word")
         if self.certain or (self.many and self.stretch.rounds >= options.gamma_max):
             return ask("full", "everyone's word, for certain")
         if not every and self.sampling.batch_size is None:  # with mini-batches gains tell little: refused steps ask
-            if not self.at_top and self.spent > PATIENCE * self.rungs[self.rung + 1].price:
-                return self.on_rung(self.rung + 1, options, "these senders have not paid"), "hessian"
+            if not self.at_top and self._rung_has_failed(step, options, tol):
+                why = "whole Hessians pay" if self.rungs[self.rung + 1].whole else "these senders have not paid"
+                return self.on_rung(self.rung + 1, options, why), "hessian"
             curvature: Question = "curvature" if self.many else "hessian"
             if self.free and options.masks == "auto":
                 return ask(curvature, "curvature costs no more here")
             slow = "slower than promised"
-            if options.hessian_form.kind != "full":
+            if self.form(options).kind != "full":
                 rate = self._parts_due(step, exact=exact)
                 if rate is not None:  # if the newest exchange has not helped, twice the wait
                     wait = self.shortest_wait(options) if rate <= HELPED * self.rate else 2 * self.wait
                     return ask(curvature, slow, rate=rate, wait=wait)
             elif self._due(step, known, options, tol, exact=exact):
-                down = self.rung > 0 and self.since_hessian > 2**self.climbed * self.wait
+                kept = self.since_hessian > 2**self.climbed * self.wait
+                down = kept and self.rung > 0 and not self.rungs[self.rung].whole
                 return self.on_rung(self.rung - down, options, slow), curvature
         if self.binds:
             return ask("full", "gradients pay, gathered in portions")
@@ -355,6 +361,15 @@ class Ladder:
         times = min(self.slow + 1, MOST_DETOURS) if self.stretch.number == 0 else 0
         return ask("full", "masks were slow", slow=times, detour=2 ** max(times - 1, 0))
 
+    def _rung_has_failed(self, step: Step, options: DANL, tol: float) -> bool:
+        """Rule 3."""
+        if not self.rungs[self.rung + 1].whole:
+            return self.spent > PATIENCE * self.rungs[self.rung + 1].price
+        worth = float(options.whole_after or 0)
+        if self.spent < worth * self.gradient_price or len(self.gains) <= LONG_WINDOW:
+            return False
+        return steps_left(step, self.gains, LONG_WINDOW, tol) > worth
+
     def _may_fall(self) -> bool:
         """Whether the decrement has halved over the newest steps, or these are too few since all was known to tell."""
         few = len(self.gains) <= LONG_WINDOW or self.stretch.rounds < LONG_WINDOW
@@ -367,11 +382,9 @@ class Ladder:
             promised, window = max(promised, SLOW_MEMORY), max(window, SLOW_WINDOW)
         if self.since_hessian <= self.wait or len(self.gains) <= window:
             return False
-        ratio = step.gain / self.gains[-1 - window] if self.gains[-1 - window] > 0 else 0.0
-        if ratio <= promised**window:
+        if shrinkage(step, self.gains, window) <= promised**window:
             return False
-        steps_left = _left(step, tol) / (-math.log(ratio) / window) if ratio < 1 else np.inf
-        if steps_left * self.gradient_price <= PAYS * self.rungs[self.rung].price:
+        if steps_left(step, self.gains, window, tol) * self.gradient_price <= PAYS * self.rungs[self.rung].price:
             return False
         if self.mismatch is None or known.hessians is None:
             return True
@@ -382,11 +395,6 @@ class Ladder:
         since = max(self.since_hessian - 1, 1)
         rate = float((step.gain / self.first_gain) ** (1.0 / since)) if self.first_gain else 0.0
         return rate if exact and self.since_hessian > self.wait and rate > SLOW_MEMORY else None
-
-
-def _left(step: Step, tol: float) -> float:
-    """How far the gain of a step still has to fall, as a logarithm."""
-    return math.log(max(step.gain / (max(tol**2 / 2, ROUNDING) * step.scale), 1.0))
 
 
 def nobody_sent(state: SafeguardedState, known: Known, rounds: int) -> bool:

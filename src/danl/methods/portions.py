@@ -58,7 +58,7 @@ class Portions:
         assert limits is not None
         fleet, rows = Fleet.of(limits.profiles), np.asarray(setup.setting.rows)
         mask = mask_bytes(setup.regions.n_regions)
-        task = hessian_task(self.options, 0, setup.w0, dtype=self.dtype, hessian_batch=self.rows)
+        task = hessian_task(self.options.hessian_form, 0, setup.w0, dtype=self.dtype, hessian_batch=self.rows)
         passes = work_of_each(task, np.ones(setup.n_workers), rows, setup.entries_per_row, setup.regions) - rows
         alone = (8 * d + mask) / fleet.downlink + rows / 2 / fleet.rows_per_second + (8 + mask) / fleet.uplink
         coordinate = rows / (2 * d) / fleet.rows_per_second + 8 / fleet.uplink

@@ -56,7 +56,7 @@ class Prices:
             masked=np.full(setup.n_workers, np.inf) if shares is None else priced(gradient, shares),
             hessian={
                 kind: priced(
-                    hessian_task(options, 0, setup.w0, dtype=kind, hessian_batch=options.hessian_batch),
+                    hessian_task(options.hessian_form, 0, setup.w0, dtype=kind, hessian_batch=options.hessian_batch),
                     np.ones(setup.n_workers),
                     numbers * np.dtype(kind).itemsize,
                 )

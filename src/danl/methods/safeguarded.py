@@ -44,6 +44,7 @@ from danl.methods.curvature_exchange import new_curvature, sketch_number, with_c
 from danl.methods.ladder import Ladder
 from danl.methods.membership import Membership, weights_among
 from danl.methods.questions import Question
+from danl.methods.rates import certain_share
 from danl.methods.safeguarded_state import Answers, Known, Point, SafeguardedState, Trial
 from danl.methods.stopping import InitialCurvature, final_status
 from danl.protocol.messages import Array, Exchange, Mask
@@ -92,7 +93,7 @@ class Safeguarded:
         if state.trial.question in ("masked", "gradient", "curvature"):
             assert state.known is not None
             return self._round(state, state.known, replies, setup)
-        before, numbers = state.trial.answers, self.options.hessian_form.numbers(setup.regions)
+        before, numbers = state.trial.answers, state.ladder.form(self.options).numbers(setup.regions)
         found = replies, setup.regions, setup.weights, numbers
         answers = Answers.of(*found) if before is None else before.with_replies(*found)
         if not answers.complete and Asking(self.options, setup, state).awaited_after(answers).any():  # ask them again
@@ -164,17 +165,18 @@ class Safeguarded:
             state = replace(state, weights=weights, ladder=ladder)
         numbers = np.asarray(answers.hessian) / float(setup.weights[here].sum())
         made = self._curvature(state, numbers, answers.sent, setup)
-        membership, ladder = state.membership.of(here), ladder.with_curvature()
+        membership, ladder = state.membership.of(here), ladder.with_curvature(self.options)
         return replace(state, weights=weights, membership=membership, ladder=ladder), made
 
     def _curvature(
         self, state: SafeguardedState, numbers: Array, sent: Mask, setup: Setup
     ) -> tuple[Curvature, SomeHessians | None] | None:
         options, ladder = self.options, state.ladder
-        sketch, known = sketch_number(options, setup, ladder.n_exchanged), state.known
+        form, known = ladder.form(options), state.known
         nearby = known is not None and state.trial.question == "curvature" and ladder.nearby(known)
+        sketch, weights, dtype = sketch_number(form, setup, ladder.n_exchanged), state.weights, ladder.dtype
         return new_curvature(
-            options, numbers, sent, state.weights, setup, sketch=sketch, dtype=ladder.dtype, before=known, nearby=nearby
+            options, form, numbers, sent, weights, setup, sketch=sketch, dtype=dtype, before=known, nearby=nearby
         )
 
     def _round(self, state: SafeguardedState, known: Known, replies: Replies, setup: Setup) -> Absorbed:
@@ -231,7 +233,7 @@ class Safeguarded:
         if exact and hessians is not None:
             options, fragments = self.options, known.memory.fragments
             hessians = hessians.with_gradients(state.trial.w, fragments, state.weights, options.pairs)
-        return replace(known, curvature=curvature, hessians=hessians), state.ladder.with_curvature()
+        return replace(known, curvature=curvature, hessians=hessians), state.ladder.with_curvature(self.options)
 
     # Rule 1.
 
@@ -321,7 +323,10 @@ class Safeguarded:
             if isinstance(curvature, QuasiNewton):
                 curvature = curvature.with_gradient(base.w, gradient, state.weights, self.options.pairs)
             known, norm = with_margins(known, base.w, curvature=curvature), math.sqrt(gradient @ gradient)
-        share = 1.0 if known.hessians is None else known.hessians.share
+        share = certain_share(state.ladder.form(self.options), state.ladder.hessian_rows)
+        share *= 1.0 if known.hessians is None else known.hessians.share
+        if isinstance(curvature, QuasiNewton):  # what the pairs have not seen may be as flat as the part says
+            share *= min(curvature.scale, 1.0)
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
         ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)
         status, remark = (None, None) if question else final_status("converged", known.initial, base.w, step)

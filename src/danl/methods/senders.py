@@ -50,6 +50,7 @@ class Rung:
     dtype: Dtype
     senders: Mask | None = None  # (N,); None: so many, by turns
     rows: int | None = None  # that their curvature is of; None: all of them
+    whole: bool = False  # whole Hessians, where the method's options are for a part of them
 
     def of_turn(self, turn: int, setup: Setup) -> Mask:
         """Who sends curvature this time, (N,)."""
@@ -98,6 +99,9 @@ def rungs_of(options: DANL, setup: Setup, prices: Prices) -> tuple[Rung, ...]:
         rungs.append(rung(all_of_them))
     if dtype == "float32" and options.hessian_dtype == "auto":
         rungs.append(rung(all_of_them, "float64"))
+    if options.whole_after is not None and options.hessian_form.kind != "full":
+        whole = Prices.of(replace(options, curvature="full"), setup)
+        rungs.append(Rung(whole.curvature(all_of_them, "float64"), n_workers, "float64", all_of_them, whole=True))
     possible = tuple(each for each in rungs if math.isfinite(each.price))
     if not possible:
         rows = prices.rows if asked == "able" else options.hessian_batch

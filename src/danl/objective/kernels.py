@@ -27,8 +27,6 @@ BLOCK_BYTES = 1 << 18
 """Bytes of a block of rows in a dense product: what stays in a core's own cache while it is used."""
 BLOCK_ENTRIES = 1 << 17
 """Stored entries of a block of rows in a sparse product: the same, 12 bytes each."""
-FEW_ROWS = 2_048
-"""Dense rows that are copied at a time, so that the copy stays in the cache."""
 CHUNK_ENTRIES = 1 << 16
 """Stored entries of a chunk whose values are the same: they and their places, 12 bytes each, stay in that cache."""
 LONG_ROW = 4096
@@ -76,13 +74,21 @@ def transpose_times(X: Any, slopes: Array) -> Array:
 
 
 def squares_transpose_times(X: Any, slopes: Array) -> Array:
-    """(X * X)^T slopes, the squares of dense rows made a few at a time."""
+    """(X * X)^T slopes, the squares made of a few rows at a time."""
     if sparse.issparse(X):
         product = np.zeros(X.shape[1])
-        csc_matvec(*reversed(X.shape), X.indptr, X.indices, np.square(X.data), slopes, product)
+        for first, last in pairwise(row_boundaries(X, BLOCK_ENTRIES)):
+            few = slice(X.indptr[first], X.indptr[last])
+            arrays = X.indptr[first : last + 1] - few.start, X.indices[few], np.square(X.data[few])
+            csc_matvec(X.shape[1], last - first, *arrays, slopes[first:last], product)
         return product
-    parts = (slice(first, first + FEW_ROWS) for first in range(0, len(X), FEW_ROWS))
-    return np.asarray(sum((slopes[part] @ np.square(X[part]) for part in parts), np.zeros(X.shape[1])))
+    return np.asarray(sum((slopes[part] @ np.square(X[part]) for part in few_rows(X)), np.zeros(X.shape[1])))
+
+
+def few_rows(X: Any) -> list[slice]:
+    """Dense rows a few at a time, so that a copy of them stays in the cache."""
+    size = max(BLOCK_ENTRIES // int(X.shape[1]), 16)
+    return [slice(first, first + size) for first in range(0, len(X), size)]
 
 
 def add_to_rows(rows: Array, row: Array) -> None:

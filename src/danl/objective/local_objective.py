@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit, softmax
 
+from danl._scipy import expit, softmax
 from danl.frozen import at_once, cached_property
-from danl.objective.kernels import FEW_ROWS, Sandwich, squares_transpose_times, times, transpose_times
+from danl.objective.kernels import Sandwich, few_rows, squares_transpose_times, times, transpose_times
 from danl.objective.layout import Layout
 from danl.objective.losses import Array, Loss, outputs_of, value_and_first, weighted_second_derivatives
 
@@ -187,7 +187,7 @@ class LocalObjective:
         if sparse.issparse(self.X):
             own = times(self.squares, inverse)
         else:
-            own = np.concatenate([np.square(self.X[part]) @ inverse for part in _slices(self.n_rows, FEW_ROWS)])
+            own = np.concatenate([np.square(self.X[part]) @ inverse for part in few_rows(self.X)])
         return own + float(self.intercept)
 
     @property
@@ -214,7 +214,7 @@ def variances(X: Any, row_weights: Array, means: Array) -> Array:
 def _careful_variances(X: Any, row_weights: Array, means: Array) -> Array:
     rows, columns = X.shape
     if not sparse.issparse(X):
-        parts = _slices(rows, ROWS_AT_A_TIME)
+        parts = [slice(first, first + ROWS_AT_A_TIME) for first in range(0, rows, ROWS_AT_A_TIME)]
         return np.asarray(np.sum([row_weights[part] @ np.square(X[part] - means) for part in parts], axis=0))
     stored = sparse.csr_array(X)
     weights = np.repeat(row_weights, np.diff(stored.indptr))
@@ -222,10 +222,6 @@ def _careful_variances(X: Any, row_weights: Array, means: Array) -> Array:
     there = np.bincount(stored.indices, minlength=columns) == rows
     left_out = np.where(there, 0.0, 1.0 - np.bincount(stored.indices, weights, columns))
     return np.asarray(found + left_out * np.square(means))
-
-
-def _slices(rows: int, size: int) -> list[slice]:
-    return [slice(first, first + size) for first in range(0, rows, size)]
 
 
 def _squared(X: Any) -> Any:
@@ -285,15 +281,14 @@ def assembled(
         else:
             matrix = np.empty((d, d))
             for k, m, weights in pairs:
-                block = matrix if layout.n_outputs == 1 else np.empty((columns, columns))
+                here, there = slice(k * columns, (k + 1) * columns), slice(m * columns, (m + 1) * columns)
+                block = matrix[here, there]
                 block[:n, :n] = sandwich(weights)
                 if layout.intercept:
                     block[:n, n] = block[n, :n] = X.T @ weights
                     block[n, n] = weights.sum()
-                if block is matrix:
-                    continue
-                here, there = slice(k * columns, (k + 1) * columns), slice(m * columns, (m + 1) * columns)
-                matrix[here, there] = matrix[there, here] = block  # symmetric itself
+                if k != m:
+                    matrix[there, here] = block  # symmetric itself
     if penalty:
         matrix.flat[:: d + 1] += np.where(layout.penalised, penalty, 0.0)
     return matrix

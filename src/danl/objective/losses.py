@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logsumexp, softmax
 
+from danl._scipy import expit, logsumexp, softmax
 from danl.checks import check_whole
 from danl.errors import InputError
 from danl.spec import Registry
@@ -64,14 +64,6 @@ class Loss(Protocol):
 
     def check_targets(self, y: Array) -> None:
         """Raise `InputError` where the loss cannot have these targets."""
-        ...
-
-
-class LogarithmicLoss(Loss, Protocol):
-    """A loss that is a logarithm: many of them are added up by the logarithm of a product."""
-
-    def exp_value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The exponential of `value`, inf where it is too large; and `first`."""
         ...
 
 
@@ -172,7 +164,7 @@ class Poisson:
             return None
         return np.asarray(y * np.log(np.where(y > 0, y, 1.0)) - y)
 
-    def value_and_first(self, y: Array, z: Array, terms: Array | None) -> tuple[Array, Array]:
+    def value_and_first(self, y: Array, z: Array, terms: Array | None = None) -> tuple[Array, Array]:
         """Both from one exponential, given the terms in y alone."""
         if terms is None:
             return self.value(y, z), self.first(y, z)
@@ -336,45 +328,6 @@ def null_margins(loss: Loss, targets: Array) -> Array:
     return margins if np.isfinite(margins).all() else np.zeros(outputs_of(loss))
 
 
-def try_loss(loss: Loss, targets: Array) -> None:
-    """Refuse a loss that is not danl's own and whose functions cannot be right, by a few targets and margins."""
-    if type(loss).__module__ == __name__:
-        return
-    n_outputs = outputs_of(loss)
-    y, z = np.repeat([targets[0], targets.min(), targets.max()], 3), np.tile([0.0, 1.0, -1.0], 3)
-    if n_outputs > 1:
-        z = np.outer(z, np.linspace(0.5, 1.0, n_outputs))
-
-    def refuse(fault: bool, function: str, what: str) -> None:
-        if fault:
-            raise InputError(f"loss {loss.name!r}: {function}(y, z) {what} (docs/extending.md)")
-
-    def tried(function: str, z: Array, shape: tuple[int, ...] = y.shape) -> Array:
-        given = y.copy(), z.copy()
-        made = np.asarray(getattr(loss, function)(*given))
-        refuse(made.shape != shape, function, f"has shape {made.shape} for {len(y)} rows; must be {shape}")
-        refuse(not np.isfinite(made).all(), function, "is not finite for a margin from -1 to 1; must be finite there")
-        changed = not (np.array_equal(given[0], y) and np.array_equal(given[1], z))
-        refuse(changed, function, "changes y or z; must leave them as they are")
-        return made
-
-    with np.errstate(all="ignore"):
-        values, slopes = tried("value", z), tried("first", z, z.shape)
-        if n_outputs > 1:
-            return
-        second = tried("second", z)
-        concave = bool((second < -1e-12 * np.abs(second).max()).any())
-        refuse(concave, "second", "is negative; must be >= 0: losses are convex in z")
-        h = 1e-3  # between two points a convex function rises as fast as the slopes at both ends allow
-        rise = (tried("value", z + h) - tried("value", z - h)) / (2 * h)
-        off = np.maximum(tried("first", z - h) - rise, rise - tried("first", z + h))
-        rounding = 4 * np.finfo(values.dtype if values.dtype.kind == "f" else float).eps / h
-        off -= 1e-4 * np.abs(rise) + rounding * np.abs(values)
-        row = int(np.argmax(off))
-        found = f"is {slopes[row]:.4g} at z = {z[row]:g}, where the slope of value is {rise[row]:.4g}"
-        refuse(off[row] > 1e-12, "first", f"{found}; must be the derivative of value in z")
-
-
 def target_terms(loss: Loss, y: Array) -> Array | None:
     """What of the loss of every row depends on its target alone, where the loss knows how to use it; else None."""
     own = getattr(loss, "target_terms", None)
@@ -386,7 +339,7 @@ def value_and_first(loss: Loss, y: Array, z: Array, terms: Array | None = None) 
     together = getattr(loss, "value_and_first", None)
     if together is None:
         return loss.value(y, z), loss.first(y, z)
-    made: tuple[Array, Array] = together(y, z, terms)
+    made: tuple[Array, Array] = together(y, z) if terms is None else together(y, z, terms)
     return made
 
 

@@ -31,7 +31,8 @@ from danl.objective.batch import Batch
 from danl.objective.centring import centred
 from danl.objective.layout import Layout
 from danl.objective.local_objective import LocalObjective
-from danl.objective.losses import Array, Loss, make_loss, outputs_of, try_loss
+from danl.objective.loss_trial import try_loss
+from danl.objective.losses import Array, Loss, make_loss, outputs_of
 from danl.wording import listed
 
 

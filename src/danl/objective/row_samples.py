@@ -44,7 +44,9 @@ def leverage_sample(objective: LocalObjective, w: Array, size: int, rng: np.rand
     if not (np.isfinite(total) and total > 0):  # a model that blew up, or nothing curved: as good as any
         return RowSample(np.sort(rng.choice(objective.n_rows, size=size, replace=False)))
     leverage = curvature * objective.relative_squares
-    chances = BY_LEVERAGE * leverage / leverage.sum() + (1 - BY_LEVERAGE) * curvature / total
+    chances = curvature / total
+    if leverage.any():  # else rows without entries are all that is curved
+        chances = BY_LEVERAGE * leverage / leverage.sum() + (1 - BY_LEVERAGE) * chances
     chances = _at_most_one(size * chances)
     ends = np.cumsum(chances) + rng.random()
     chosen = np.flatnonzero(np.diff(np.floor(ends), prepend=np.floor(ends[0] - chances[0])) > 0)

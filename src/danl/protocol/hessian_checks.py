@@ -15,8 +15,8 @@ Up to rounding: of float64, or of float32 where that was asked for.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg.lapack import dpptrf
 
+from danl._scipy import dpptrf
 from danl.objective.hessian_parts import diagonal_places
 from danl.objective.regions import IntArray, Regions
 from danl.protocol.hessian_form import HessianForm, packed_blocks, piece_of, sketch_matrix

@@ -96,6 +96,9 @@ class HessianForm:
         return places
 
 
+WHOLE = HessianForm("full")
+
+
 def piece_of(task: HessianTask | CurvatureTask, regions: Regions) -> tuple[int, int, bool]:
     """The range of the numbers that a task asks for, and whether it is all of them."""
     if isinstance(task, HessianTask):

@@ -46,7 +46,7 @@ def solve(
     policy: str | Policy | Callable[..., Any] | None = None,
     w0: Array | str | AnyMethod | None = None,
     max_rounds: int = 100,
-    tol: float = 1e-10,
+    tol: float = 1e-8,
     seed: int = 0,
     engine: str | Engine = "local",
     reference: Reference | None = None,

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
 
+from danl._scipy import dpotrf, dpotrs
 from danl.frozen import at_once
 from danl.objective.regions import Regions
 from danl.protocol.messages import Array
@@ -30,6 +30,10 @@ class Curvature:
     def solve(self, gradient: Array) -> Array:
         """[Pi]_mu^-1 gradient."""
         raise NotImplementedError
+
+    def downhill(self, gradient: Array) -> Array:
+        """The step that is taken down a gradient: [Pi]_mu^-1 gradient, or what is known to be a better length of it."""
+        return self.solve(gradient)
 
     def times(self, vectors: Array) -> Array:
         """Pi times a vector, or the columns of a matrix."""
@@ -159,7 +163,9 @@ def with_unit_diagonal(hessian: Array) -> tuple[Array, Array]:
     """The matrix in units in which its diagonal is 1, and what a unit of each coefficient is."""
     diagonal = hessian.diagonal()
     scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    return scale[:, None] * hessian * scale, scale
+    scaled = scale[:, None] * hessian
+    scaled *= scale
+    return scaled, scale
 
 
 def _clearly_above(hessian: Array, factor: Array, floor: float) -> bool:

@@ -6,6 +6,9 @@ the newest pair, by the smallest change there is. It costs the server a few prod
 
     solve    B^-1 g by two loops over the pairs (Nocedal & Wright, algorithm 7.4)
     times    B V in the compact form B = B_0 - N M N^T (theorem 7.4)
+
+Where B_0 is a part of the Hessian, steps are made with B_0 / gamma, gamma = s . y / (y . B_0^-1 y) of the newest pair
+(equation 7.20): a diagonal knows nothing of columns that go together, and steps along these would be too long.
 """
 
 from __future__ import annotations
@@ -101,12 +104,27 @@ class QuasiNewton(Curvature):
         """What a whole gradient adds."""
         return replace(self, pairs=self.pairs.with_gradient(w, gradient, weights, most))
 
+    @cached_property
+    def scale(self) -> float:
+        """gamma; 1 where the initial curvature is that of a whole Hessian."""
+        if not len(self.pairs) or isinstance(self.initial, ProjectedHessian):
+            return 1.0
+        step, change = self.pairs.steps[-1], self.pairs.changes[-1]
+        along = float(change @ self.initial.solve(change))
+        return float(step @ change) / along if along > 0 else 1.0
+
     def solve(self, gradient: Array) -> Array:
+        return self._two_loops(gradient, 1.0)
+
+    def downhill(self, gradient: Array) -> Array:
+        return self._two_loops(gradient, self.scale)
+
+    def _two_loops(self, gradient: Array, scale: float) -> Array:
         left, shares = gradient, []
         for step, change in zip(self.pairs.steps[::-1], self.pairs.changes[::-1], strict=True):
             shares.append(float(step @ left))
             left = left - shares[-1] * change
-        solved = self.initial.solve(left)
+        solved = scale * self.initial.solve(left)
         for step, change, share in zip(self.pairs.steps, self.pairs.changes, reversed(shares), strict=True):
             solved = solved + (share - float(change @ solved)) * step
         return solved

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from danl.errors import InputError
 
 TRIED = 65_536
@@ -33,6 +31,8 @@ def claimed(folder: Path, argument: str, otherwise: str = "choose another folder
     The messages name the `argument` that the folder was given as, and say what to do `otherwise`. `lock` is the name of
     the file that is locked: one for each use of a folder that stands in no other's way.
     """
+    from filelock import FileLock, Timeout  # here: most runs claim nothing
+
     name, owner, path = f"{argument}={str(folder)!r}", os.getpid(), folder / lock
     made = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     # No fallback: a lock that is but a file stays behind where a process is killed.

@@ -9,8 +9,7 @@ Names are imported when they are first used: most need Flower.
 
 import os
 
-import lazy_loader
-
+from danl._lazy import LazyNames
 from danl.checks import check_installed
 
 # Flower and Ray report their use over the network unless these are set when they are imported.
@@ -18,10 +17,15 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-_attribute_of, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_stub = LazyNames(__name__, __file__)
+__all__ = _stub.names
 
 
 def __getattr__(name: str) -> object:
     if name in ("GridEngine", "client_app"):
         check_installed(f"danl.flower.{name}", "flwr", "flower")
-    return _attribute_of(name)
+    return _stub.attribute(name)
+
+
+def __dir__() -> list[str]:
+    return __all__

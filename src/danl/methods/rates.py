@@ -1,0 +1,37 @@
+"""How fast a run gets on: the gains of its newest steps, how many more it will take, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from danl.methods.acceptance import ROUNDING, Step
+from danl.protocol.hessian_form import HessianForm
+
+OF_SAMPLES, OF_PARTS = 0.5, 0.1
+"""Curvature of sampled rows, and pairs on a part of it, may show more than there is: decrements up to 1.1 and 3 times
+too small were seen."""
+
+
+def shrinkage(step: Step, gains: Sequence[float], window: int) -> float:
+    """What is left of the gain of a step after `window` more of them; 0 where there was none."""
+    before = gains[-1 - window]
+    return step.gain / before if before > 0 else 0.0
+
+
+def steps_left(step: Step, gains: Sequence[float], window: int, tol: float) -> float:
+    """Steps until the decrement is at most tol, or lost in rounding, if gains go on shrinking as over the window."""
+    ratio = shrinkage(step, gains, window)
+    if ratio >= 1:
+        return np.inf
+    least = max(tol**2 / 2, ROUNDING) * step.scale
+    return math.log(max(step.gain / least, 1.0)) / (-math.log(ratio) / window) if ratio > 0 else 0.0
+
+
+def certain_share(form: HessianForm, rows: int | None) -> float:
+    """What share of the curvature that is shown is there for certain: decrements are stretched by it."""
+    if form.kind != "full":
+        return OF_PARTS
+    return 1.0 if rows is None else OF_SAMPLES

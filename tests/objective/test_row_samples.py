@@ -1,0 +1,82 @@
+"""Rows drawn by leverage: right on average, with the rows that count most, the same however workers are evaluated."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import danl
+from danl.engines.local import Local
+from danl.objective.local_objective import LocalObjective
+from danl.objective.losses import make_loss
+from danl.objective.row_samples import leverage_sample
+from danl.protocol.messages import Exchange, HessianTask
+
+
+def objective(loss="logistic", rows=300, d=6, *, as_sparse=False, weighted=False, intercept=False, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, d)) * (rng.random((rows, d)) < 0.5)
+    X[:, 0] = 0.0
+    X[17, 0] = 3.0  # one row has all there is of this column
+    y = {"logistic": rng.integers(2, size=rows), "multinomial:classes=3": rng.integers(3, size=rows)}[loss]
+    weights = rng.uniform(0.5, 2.0, size=rows) if weighted else None
+    X = sparse.csr_matrix(X) if as_sparse else X
+    return LocalObjective(X, y.astype(float), weights, make_loss(loss), 1e-3, intercept)
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+@pytest.mark.parametrize("terms", [{}, {"weighted": True}, {"intercept": True}, {"loss": "multinomial:classes=3"}])
+def test_a_sampled_hessian_is_the_whole_one_on_average(as_sparse, terms):
+    whole = objective(as_sparse=as_sparse, **terms)
+    w = 0.3 * np.random.default_rng(1).normal(size=whole.layout.n_coefficients)
+    rng, true, total, draws = np.random.default_rng(2), whole.hessian(w), 0.0, 400
+    for _ in range(draws):
+        sample = leverage_sample(whole, w, 60, rng)
+        total = total + whole.sample(sample.rows, sample.counts).hessian(w) / draws
+    assert np.abs(total - true).max() < 0.05 * np.abs(true).max()
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_a_row_that_has_a_column_alone_is_always_there(as_sparse):
+    whole = objective(as_sparse=as_sparse)
+    for seed in range(20):
+        sample = leverage_sample(whole, np.zeros(6), 40, np.random.default_rng(seed))
+        assert 17 in sample.rows
+        assert sample.counts[sample.rows == 17] == pytest.approx(1.0)
+        assert 39 <= len(sample.rows) <= 41
+        assert (np.diff(sample.rows) > 0).all()
+
+
+def test_all_rows_where_that_many_are_asked_for():
+    assert leverage_sample(objective(), np.zeros(6), 300, np.random.default_rng(0)) is None
+
+
+def test_where_nothing_is_curved_all_rows_have_equal_chances():
+    made = objective()
+    made.X[:] = 1.0
+    sample = leverage_sample(made, np.full(6, 1e300), 40, np.random.default_rng(0))
+    assert len(sample.rows) == 40
+    assert sample.counts is None
+
+
+def test_where_only_rows_without_entries_are_curved_these_are_drawn():
+    made = objective()
+    sample = leverage_sample(made, np.full(6, 1e300), 2, np.random.default_rng(0))
+    assert not made.X[sample.rows].any()
+
+
+@pytest.mark.parametrize("terms", [{}, {"as_sparse": True}, {"weighted": True}])
+def test_together_and_one_by_one_the_same_rows_are_drawn(terms):
+    parts = [objective(seed=seed, rows=80 + seed, **terms) for seed in range(4)]
+    shards = [danl.Shard.of(part.X, part.y, weights=part.weights) for part in parts]
+    problem = danl.Problem(shards, alpha=1e-3)
+    task = HessianTask(0, 0.2 * np.ones(6), hessian_batch=30, leverage=True)
+    sums = []
+    for batched in (True, False):
+        engine = Local(batched=batched)
+        regions = problem.layout.regions(2)
+        engine.open(problem, regions=regions, policy=None, seed=3)
+        replies = engine.exchange(Exchange("hessian", task, np.arange(4)))
+        rules = danl.protocol.replies.ReplyRules.of(problem, regions)
+        summed = rules.validate_replies(Exchange("hessian", task, np.arange(4)), replies, problem.weights).curvature_sum
+        sums.append(danl.protocol.messages.unpack(np.asarray(summed), 6))
+    np.testing.assert_allclose(*sums, rtol=1e-12, atol=1e-15)
