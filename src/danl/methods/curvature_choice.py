@@ -29,8 +29,9 @@ import numpy as np
 from danl.methods.base import Setup
 from danl.methods.membership import MANY
 
-ENTRY, DENSE_PRODUCT, SPARSE_PRODUCT = 1e-9, 0.035e-9, 0.6e-9
-"""Seconds: of a gradient for each entry of the rows, and of a Hessian for each pair of entries of a row."""
+ENTRY, DENSE_PRODUCT, SPARSE_PRODUCT = 1e-9, 0.035e-9, 1.2e-9
+"""Seconds: of a gradient for each entry of the rows, and of a Hessian for each pair of entries of a mean row; sparse
+rows differ in length, and those with many entries take most of the time."""
 FACTOR, NUMBER = 0.02e-9, 20e-9
 """Seconds: to factor a matrix, and to make, check and use it, for each of its numbers."""
 HERE, ELSEWHERE, LINE = 3e-4, 0.1, 1e7
