@@ -9,7 +9,7 @@ import sys
 
 from benchmarks import THREADS
 
-PARTS = ("speed", "rounds", "growth", "memory", "network", "start")
+PARTS = ("speed", "rounds", "growth", "threads", "memory", "network", "start")
 """Those of docs/benchmarks.md, which `all` runs one after the other."""
 OTHERS = {
     "all": "document",
@@ -34,8 +34,8 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measurements that stand in the documents.",
-        epilog="all: docs/benchmarks.md, which is speed, rounds, growth, memory, network and start. readme: the table "
-        "of README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
+        epilog="all: docs/benchmarks.md, which is speed, rounds, growth, threads, memory, network and start. readme: "
+        "the table of README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
         "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured, method: other tables of "
         "docs/method.md. fleets: the tables of docs/heterogeneous.md, senders: those of who sends "
         "curvature in docs/method.md; status 1 if a bar is missed. certify: that of docs/theory.md, 48 runs; "

@@ -42,8 +42,7 @@ only ever adds. Garbage is collected before each run and the collector is left o
 processes of their own.
 """
 LIMITS = (
-    """**One thread.** Several solvers would use more cores for parts of their work; how they then compare is not
-    measured.""",
+    """**One thread**, but for the threads part: several solvers would use more cores for parts of their work.""",
     """**In process.** Nothing crosses a network in the speed, rounds and growth parts: they show what the computation
     and the bookkeeping cost. What a network would cost is simulated in the network part, from bytes and exchanges that
     are real and speeds that are made up; workers there share no link, and the server's own link has no limit.""",

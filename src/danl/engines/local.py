@@ -21,6 +21,7 @@ from danl.data.shard import Shard, ShardInfo, info_of
 from danl.errors import InputError
 from danl.objective.problem import BaseProblem, Problem, RemoteProblem
 from danl.objective.regions import Regions
+from danl.objective.threads import check_threads
 from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange, Failure, Reply
 from danl.protocol.replies import Replies
@@ -45,6 +46,9 @@ class Local:
         Of the dropouts.
     batched : bool
         Whether workers may be evaluated together. Their answers are the same up to rounding.
+    threads : int, optional
+        How many threads evaluate them. Default: as many as this process may use (`danl.objective.threads`), where
+        there is work for more than one.
 
     """
 
@@ -57,8 +61,10 @@ class Local:
         away: Mapping[int, tuple[int, int | None]] | None = None,
         seed: int = 0,
         batched: bool = True,
+        threads: int | None = None,
     ) -> None:
         check_share("dropout", dropout, one=False)
+        self._threads = check_threads(threads)
         self._dropout, self._away = dropout, dict(away or {})
         self._seed, self._rng, self._drawn = seed, np.random.default_rng(seed), 0
         self._workers: list[Worker] = []
@@ -67,7 +73,7 @@ class Local:
         self._batch: BatchedWorkers | None = None
 
     def __repr__(self) -> str:
-        options = {"dropout": self._dropout, "away": self._away, "seed": self._seed}
+        options = {"dropout": self._dropout, "away": self._away, "seed": self._seed, "threads": self._threads}
         return f"Local({', '.join(f'{name}={value!r}' for name, value in options.items() if value)})"
 
     def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:
@@ -86,6 +92,8 @@ class Local:
         self._workers = [Worker(index, objective, regions, policy, seed) for index, objective in enumerate(here)]
         self._form = ReplyForm(regions, problem.layout)
         self._batch = BatchedWorkers.of(self._workers, problem) if self._batched else None
+        if self._batch is not None:
+            self._batch.batch.use_threads(self._threads)
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Ask the workers; one that is away, raises, or is not reached before the deadline, is a failure."""

@@ -19,6 +19,7 @@ from scipy import sparse
 
 from danl.checks import is_installed
 from danl.data.shard import rows_of
+from danl.objective.threads import allowed, shared
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -32,6 +33,10 @@ LONG_ROW = 4096
 """Numbers of an inner loop whose beginning and end no longer count."""
 NEARLY_DENSE = 0.24
 """Share of stored entries above which dense blocks beat a sparse product (measured; d^2 against 16 times entries^2)."""
+NARROW, SHARED_NUMBERS = 256, 1_000_000
+"""Columns up to which, and numbers of a dense matrix from which on, its product is shared among threads."""
+PRODUCTS = 1 << 20
+"""Numbers of the products of blocks that wait for being added up."""
 LARGE = 5_000_000
 """Products of stored entries above which a sparse product is worth importing tabmat for (some 30 ms of scipy's)."""
 
@@ -128,21 +133,25 @@ class Sandwich:
     def __init__(self, X: Any) -> None:
         self._X = X
         self.calls = 0
+        self.threads: int | None = None  # as many as this process may use
 
     def __call__(self, weights: Array, rows: Places | None = None) -> Array:
         """The product, dense; over some of the rows alone, in increasing order, where only these count."""
         self.calls += 1
         return self._kernel(weights, rows)
 
+    def _dense(self, X: Any, weights: Array, rows: Places | None) -> Array:
+        return dense_sandwich(X, weights, rows, self.threads)
+
     @cached_property
     def _kernel(self) -> Callable[[Array, Places | None], Array]:
         X = self._X
         if not sparse.issparse(X):
-            return partial(dense_sandwich, X)
+            return partial(self._dense, X)
         n_rows, d = X.shape
         if X.nnz > NEARLY_DENSE * n_rows * d:
             dense = X.toarray()  # at most three times the memory of the sparse one
-            return partial(dense_sandwich, dense)
+            return partial(self._dense, dense)
         work = float(np.square(np.diff(X.indptr).astype(float)).sum())
         if (work > LARGE or "tabmat" in sys.modules) and is_installed("tabmat"):
             return tabmat_sandwich(X)
@@ -193,20 +202,32 @@ def scipy_sandwich(X: Any, weights: Array, rows: Places | None = None) -> Array:
     return np.asarray((X.T @ scaled).toarray())
 
 
-def dense_sandwich(X: Any, weights: Array, rows: Places | None = None) -> Array:
+def dense_sandwich(X: Any, weights: Array, rows: Places | None = None, threads: int | None = 1) -> Array:
     """The product of a dense matrix, block by block of rows that stay in the cache."""
     n_rows, d = X.shape
     size = max(BLOCK_BYTES // (8 * d), 16)
     product = np.zeros((d, d))
     convex = bool((weights >= 0).all())
     root = np.sqrt(weights) if convex else weights
-    for first in range(0, n_rows, size):
+
+    def of_block(first: int) -> Array | None:
         block, own = X[first : first + size], root[first : first + size]
         if rows is not None:
             counted = within(rows, first, first + size)
             if not counted.size:
-                continue
+                return None
             block, own = block[counted], own[counted]
-        scaled = block * own[:, None]
-        product += scaled.T @ (scaled if convex else block)  # a matrix times its own transpose takes half of the work
+        with np.errstate(over="ignore", invalid="ignore"):  # which each thread has its own of
+            scaled = block * own[:, None]
+            return np.asarray(scaled.T @ (scaled if convex else block))  # times its own transpose: half of the work
+
+    # A wide matrix is left to the threads of BLAS: its products would take more room than the matrix.
+    several = allowed(threads) if d <= NARROW and X.size >= SHARED_NUMBERS else 1
+    at_once = max(several, PRODUCTS // (d * d))
+    starts = range(0, n_rows, size)
+    waves = [starts[first : first + at_once] for first in range(0, len(starts), at_once)]
+    for wave in waves:
+        for part in map(of_block, wave) if several == 1 else shared(of_block, wave, several, blas=True):
+            if part is not None:
+                product += part
     return product

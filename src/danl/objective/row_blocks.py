@@ -63,6 +63,7 @@ class RowBlock:
         self.rows, self.workers, self.X = slice(first, last), workers, rows_of(X, first, last)
         self.n_rows, self.n_features = last - first, int(X.shape[1])
         self.n_workers = workers.stop - workers.start
+        self.whole = bool(bounds[workers.start] == first and bounds[workers.stop] == last)  # all rows of its workers
         self.starts = np.maximum(bounds[workers.start : workers.stop], first) - first
         self._value = value
         # Sparse rows of workers that are large enough are gone through worker by worker.
@@ -97,7 +98,7 @@ class RowBlock:
         if self.n_workers >= MANY_WORKERS:
             return np.asarray(np.add.reduceat(self.X * slopes[:, None], self.starts, axis=0))
         pairs = zip(self._by_worker(self.X), self._by_worker(slopes), strict=True)
-        return np.stack([own_slopes @ own for own, own_slopes in pairs])
+        return np.stack([np.dot(own_slopes, own) for own, own_slopes in pairs])  # @ would keep other threads waiting
 
     def sums(self, slopes: Array) -> Array:
         """The sum over each worker's rows, (workers,)."""
