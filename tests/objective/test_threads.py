@@ -8,6 +8,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import danl
+from danl.checks import is_installed
 from danl.engines import Local, make_engine
 from danl.errors import InputError
 from danl.objective import kernels, threads
@@ -160,3 +161,32 @@ def test_the_engine_is_told_how_many(monkeypatch):
 def test_a_number_of_threads_that_is_none_is_refused(wrong):
     with pytest.raises(InputError, match="threads="):
         Local(threads=wrong)
+
+
+def test_the_engine_holds_blas_until_it_is_closed(monkeypatch):
+    monkeypatch.setattr("danl.objective.batch.SHARED_WORK", 0)
+    data = danl.load_dataset("a1a")
+    made = danl.Problem(danl.partition(data.X, data.y, workers=3), alpha=1e-2)
+    counts = lambda: [each["num_threads"] for each in blas()]  # noqa: E731
+    with threadpool_limits(2, user_api="blas"):
+        before, within = counts(), []
+        danl.solve(made, engine="local:threads=2", max_rounds=2, callback=lambda row: within.append(counts()))
+        assert counts() == before
+        engine = Local(threads=2)
+        engine.open(made, regions=danl.Regions.make(3, made.n_features), policy=None, seed=0)
+        del engine  # nobody closed it
+        assert counts() == before
+    assert all(count == 1 for each in within for count in each)
+
+
+@pytest.mark.skipif(not is_installed("tabmat"), reason="needs tabmat")
+@pytest.mark.parametrize("rows", [None, 60])
+def test_sparse_products_do_not_depend_on_the_number_of_threads(rows, monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK_ENTRIES", 100)
+    monkeypatch.setattr(kernels, "SPARSE_PRODUCTS", 4 * 9 * 9)
+    rng = np.random.default_rng(0)
+    X = sparse.random(500, 9, 0.2, format="csr", random_state=1, data_rvs=rng.standard_normal)
+    weights, counted = rng.random(500), None if rows is None else np.sort(rng.permutation(500)[:rows])
+    one, *others = (kernels.tabmat_sandwich(X, lambda n=n: n)(weights, counted) for n in (1, 2, 3))
+    for other in others:
+        np.testing.assert_array_equal(one, other)

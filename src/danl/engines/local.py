@@ -7,7 +7,9 @@ real ones: `dropout` makes every worker miss an exchange with some chance, `away
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -21,7 +23,7 @@ from danl.data.shard import Shard, ShardInfo, info_of
 from danl.errors import InputError
 from danl.objective.problem import BaseProblem, Problem, RemoteProblem
 from danl.objective.regions import Regions
-from danl.objective.threads import check_threads
+from danl.objective.threads import blas_held, check_threads
 from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange, Failure, Reply
 from danl.protocol.replies import Replies
@@ -30,6 +32,8 @@ from danl.worker.batched_workers import BatchedWorkers
 from danl.worker.worker import Worker
 
 Made = TypeVar("Made")
+SMALL_ALGEBRA = 500
+"""Coefficients up to which BLAS has one thread while this engine's threads are at work."""
 AWAY = "away, as the engine was told"
 
 
@@ -71,6 +75,8 @@ class Local:
         self._shards: list[Shard] = []
         self._batched = batched
         self._batch: BatchedWorkers | None = None
+        self._held = ExitStack()
+        weakref.finalize(self, self._held.close)  # where nobody closes it
 
     def __repr__(self) -> str:
         options = {"dropout": self._dropout, "away": self._away, "seed": self._seed, "threads": self._threads}
@@ -92,8 +98,12 @@ class Local:
         self._workers = [Worker(index, objective, regions, policy, seed) for index, objective in enumerate(here)]
         self._form = ReplyForm(regions, problem.layout)
         self._batch = BatchedWorkers.of(self._workers, problem) if self._batched else None
+        self._held.close()
         if self._batch is not None:
             self._batch.batch.use_threads(self._threads)
+            # The server's small products are not worth the threads of BLAS, which wait in the way of the others.
+            small = problem.n_coefficients <= SMALL_ALGEBRA and self._batch.batch.threads > 1
+            self._held.enter_context(blas_held(small))
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Ask the workers; one that is away, raises, or is not reached before the deadline, is a failure."""
@@ -127,6 +137,7 @@ class Local:
     def close(self) -> None:
         """Let the shards go."""
         self._workers, self._shards, self._batch = [], [], None
+        self._held.close()
 
     def _absent(self, number: int) -> set[int]:
         """Who misses exchange `number`: the same whether the run came here in one go or was resumed."""

@@ -197,7 +197,7 @@ class Batch:
         self._wanted = self.sandwich.threads = threads
 
     @property
-    def _threads(self) -> int:
+    def threads(self) -> int:
         """How many threads a pass over the data is worth."""
         return allowed(self._wanted) if self._ends[-1] + ROW * len(self.y) >= SHARED_WORK else 1
 
@@ -230,7 +230,7 @@ class Batch:
         model = model.reshape(shape[1:] if masks is None else shape)
         selected = self._selected(workers)
         holding = selected if holders is None or holders is workers else self._selected(holders)
-        threads = self._threads
+        threads = self.threads
         blocks = self._blocks_for(threads)
         at_once = len(blocks) == 1 and layout.n_coefficients == layout.n_features
         gradients = np.zeros(0 if at_once else shape)
@@ -361,7 +361,7 @@ class Batch:
                 with np.errstate(over="ignore", invalid="ignore"):
                     return self._margins(block, model)
 
-            threads = self._threads
+            threads = self.threads
             parts = shared(of_block, self._blocks_for(threads), threads, blas=self._dense)
             self._newest = (w.copy(), parts[0] if len(parts) == 1 else np.concatenate(parts))
         return self._newest[1]

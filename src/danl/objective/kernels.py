@@ -35,8 +35,8 @@ NEARLY_DENSE = 0.24
 """Share of stored entries above which dense blocks beat a sparse product (measured; d^2 against 16 times entries^2)."""
 NARROW, SHARED_NUMBERS = 256, 1_000_000
 """Columns up to which, and numbers of a dense matrix from which on, its product is shared among threads."""
-PRODUCTS = 1 << 20
-"""Numbers of the products of blocks that wait for being added up."""
+PRODUCTS, SPARSE_PRODUCTS = 1 << 20, 1 << 23
+"""Numbers of the products of blocks that wait for being added up, of dense rows and of sparse ones."""
 LARGE = 5_000_000
 """Products of stored entries above which a sparse product is worth importing tabmat for (some 30 ms of scipy's)."""
 
@@ -154,11 +154,11 @@ class Sandwich:
             return partial(self._dense, dense)
         work = float(np.square(np.diff(X.indptr).astype(float)).sum())
         if (work > LARGE or "tabmat" in sys.modules) and is_installed("tabmat"):
-            return tabmat_sandwich(X)
+            return tabmat_sandwich(X, lambda: self.threads)
         return partial(scipy_sandwich, X)
 
 
-def tabmat_sandwich(X: Any) -> Callable[[Array, Places | None], Array]:
+def tabmat_sandwich(X: Any, wanted: Callable[[], int | None] = lambda: 1) -> Callable[[Array, Places | None], Array]:
     """The product of a large sparse matrix: tabmat's, block by block of rows that stay in the cache."""
     from tabmat import SparseMatrix
 
@@ -166,15 +166,24 @@ def tabmat_sandwich(X: Any) -> Callable[[Array, Places | None], Array]:
     blocks = []
     for first, last in pairwise(bounds):
         rows = rows_of(X, first, last)
-        blocks.append(SparseMatrix(sparse.csc_matrix(rows)))
-        blocks[-1]._array_csr = rows  # which it would make again from its columns
+        blocks.append((SparseMatrix(sparse.csc_matrix(rows)), first, last))
+        blocks[-1][0]._array_csr = rows  # which it would make again from its columns
 
     def product(weights: Array, rows: Places | None = None) -> Array:
         total = np.zeros((X.shape[1], X.shape[1]))
-        for block, (first, last) in zip(blocks, pairwise(bounds), strict=True):
+
+        def of_block(block: tuple[Any, int, int]) -> Array | None:
+            matrix, first, last = block
             own = None if rows is None else within(rows, first, last).astype(np.int32)
-            if own is None or own.size:
-                total += block.sandwich(weights[first:last], own)
+            return matrix.sandwich(weights[first:last], own) if own is None or own.size else None
+
+        at_once = max(1, SPARSE_PRODUCTS // total.size)
+        threads = allowed(wanted()) if at_once > 1 else 1  # products that are too large are left to OpenMP
+        for first in range(0, len(blocks), at_once):
+            wave = blocks[first : first + at_once]
+            for part in map(of_block, wave) if threads == 1 else shared(of_block, wave, threads, openmp=True):
+                if part is not None:
+                    total += part
         return total
 
     return product

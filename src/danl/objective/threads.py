@@ -5,8 +5,8 @@ that what is added up of them is the same to the bit, however many threads there
 
 How many may work (`allowed`): as many as was asked for by an engine's option or by DANL_NUM_THREADS. Else what all of
 these leave: the processors this process may run on, OMP_NUM_THREADS and the like, which joblib and Ray set for their
-workers, and the limits that `threadpoolctl` has put on BLAS. Threads do not multiply: work that calls BLAS is shared
-only while BLAS is held to one thread of its own, and the helpers are the same for all callers of a process.
+workers, and the limits that `threadpoolctl` has put on BLAS. Threads do not multiply: work that calls BLAS or OpenMP is
+shared only while these are held to one thread each, and the helpers are the same for all callers of a process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from itertools import count
 from threading import Lock
@@ -51,10 +51,13 @@ def check_threads(threads: int | None) -> int | None:
     return None if threads is None else check_whole("threads", threads, next_step="leave it out for what is there")
 
 
-def shared(function: Callable[[Item], Made], items: Sequence[Item], threads: int, *, blas: bool = False) -> list[Made]:
+def shared(
+    function: Callable[[Item], Made], items: Sequence[Item], threads: int, *, blas: bool = False, openmp: bool = False
+) -> list[Made]:
     """What a function makes of every item, in their order; the calling thread works, too.
 
-    Where the function calls BLAS, this is held to one thread meanwhile; where that is not possible, nothing is shared.
+    Where the function calls BLAS, or a library with OpenMP threads, these are held to one thread each meanwhile; where
+    BLAS cannot be, nothing is shared.
     """
     threads = min(threads, len(items))
     if threads < 2 or (blas and not _BLAS.libraries()):
@@ -63,10 +66,11 @@ def shared(function: Callable[[Item], Made], items: Sequence[Item], threads: int
     turns = count()
 
     def work() -> None:
-        while (turn := next(turns)) < len(items):
-            results[turn] = function(items[turn])
+        with _openmp_held(openmp):
+            while (turn := next(turns)) < len(items):
+                results[turn] = function(items[turn])
 
-    with _BLAS.held(blas):
+    with blas_held(blas):
         helpers = [_pool().submit(work) for _ in range(threads - 1)]
         try:
             work()
@@ -76,6 +80,11 @@ def shared(function: Callable[[Item], Made], items: Sequence[Item], threads: int
     for helper in begun:
         helper.result()
     return results
+
+
+def blas_held(wanted: bool = True) -> AbstractContextManager[None]:
+    """Let BLAS have one thread meanwhile: those that wait for small products keep others from their work."""
+    return _BLAS.held() if wanted else nullcontext()
 
 
 class _Blas:
@@ -99,11 +108,8 @@ class _Blas:
         return min((each for each in now if each), default=MOST)
 
     @contextmanager
-    def held(self, wanted: bool = True) -> Iterator[None]:
+    def held(self) -> Iterator[None]:
         """One thread of BLAS for each of those that call it; the last to leave gives back what was there."""
-        if not wanted:
-            yield
-            return
         with self._lock:
             if not self._holding:
                 self._before = [each.num_threads for each in self.libraries()]
@@ -121,6 +127,28 @@ class _Blas:
 
 
 _BLAS = _Blas()
+
+
+@cache
+def _openmp_libraries() -> tuple[Any, ...]:
+    """Those that are there when they are first asked for: after the import of what uses them."""
+    from threadpoolctl import ThreadpoolController
+
+    return tuple(each for each in ThreadpoolController().lib_controllers if each.user_api == "openmp")
+
+
+@contextmanager
+def _openmp_held(wanted: bool) -> Iterator[None]:
+    """One OpenMP thread for the present thread, which is all that can be said of it."""
+    libraries = _openmp_libraries() if wanted else ()
+    before = [each.num_threads for each in libraries]
+    for each in libraries:
+        each.set_num_threads(1)
+    try:
+        yield
+    finally:
+        for each, count_before in zip(libraries, before, strict=True):
+            each.set_num_threads(count_before)
 
 
 @cache
