@@ -27,7 +27,7 @@ WORKERS = 10
 DATA = ("a9a", "w8a")
 DENSE, DENSE_QUICK = (200_000, 50), (2_000, 10)
 COUNTS = (1, 2)
-ROUNDS, REPEATS = 2, 3
+ROUNDS, REPEATS = 2, 2
 OWN = "danl.solve"
 PEERS = ("scikit-learn lbfgs", "scikit-learn newton-cholesky", "glum")
 
