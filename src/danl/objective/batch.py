@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from danl.objective.row_blocks import MANY_WORKERS, Mask, RowBlock
 from danl.objective.threads import allowed, shared
 
 IntArray = NDArray[np.int64]
+Made = TypeVar("Made")
 
 BLOCK_ENTRIES = 1 << 20
 """Stored entries of a block of sparse rows, 12 bytes each, and numbers of a block of dense ones: what stays in the
@@ -175,6 +176,17 @@ class Batch:
             self._cut[threads] = [self._block(rows[a], rows[b], slice(a, b)) for a, b in pairwise(cuts)]
         return self._cut[threads]
 
+    def _of_blocks(self, function: Callable[[RowBlock], Made], blocks: list[RowBlock], threads: int) -> list[Made]:
+        """What a function makes of the blocks, in their order."""
+        if threads == 1:
+            return [function(block) for block in blocks]
+
+        def quietly(block: RowBlock) -> Made:
+            with np.errstate(over="ignore", invalid="ignore"):  # which each thread has its own of
+                return function(block)
+
+        return shared(quietly, blocks, threads, blas=self._dense)
+
     def _block(self, first: int, last: int, workers: slice) -> RowBlock:
         return RowBlock(self.X, first, last, workers, self.bounds, self._value)
 
@@ -199,7 +211,11 @@ class Batch:
     @property
     def threads(self) -> int:
         """How many threads a pass over the data is worth."""
-        return allowed(self._wanted) if self._ends[-1] + ROW * len(self.y) >= SHARED_WORK else 1
+        return allowed(self._wanted) if self._work >= SHARED_WORK else 1
+
+    @cached_property
+    def _work(self) -> int:
+        return int(self._ends[-1]) + ROW * len(self.y)
 
     def losses(self, w: Array) -> Array:
         """F_i(w) of every worker."""
@@ -240,27 +256,29 @@ class Batch:
             here = None if selected is None else selected[block.workers]
             if here is not None and not here.any():
                 return np.zeros((block.n_rows, layout.n_outputs)[: layout.n_outputs]), np.ones(block.n_rows), None
-            with np.errstate(over="ignore", invalid="ignore"):  # which each thread has its own of
-                z = self._margins(block, model, here)
-                value, slopes = self._evaluate(self.y[block.rows], z)
-                if not self.scale_after:
-                    weights = self.row_weights[block.rows]
-                    slopes = slopes * (weights if slopes.ndim == 1 else weights[:, None])
-                there = None if holding is None else holding[block.workers]
-                if at_once:
-                    return z, value, block.transpose_times(slopes, there)
-                own = gradients[block.workers] if block.whole else np.zeros((block.n_workers, *shape[1:]))
-                self._add_transpose_product(block, slopes, own, there)
+            z = self._margins(block, model, here)
+            value, slopes = self._evaluate(self.y[block.rows], z)
+            if not self.scale_after:
+                weights = self.row_weights[block.rows]
+                slopes = slopes * (weights if slopes.ndim == 1 else weights[:, None])
+            there = None if holding is None else holding[block.workers]
+            if at_once:
+                return z, value, block.transpose_times(slopes, there)
+            own = gradients[block.workers] if block.whole else np.zeros((block.n_workers, *shape[1:]))
+            self._add_transpose_product(block, slopes, own, there)
             return z, value, None if block.whole else own
 
-        evaluated = shared(evaluate, blocks, threads, blas=self._dense)
-        row_margins, values, products = (list(each) for each in zip(*evaluated, strict=True))
         with np.errstate(over="ignore", invalid="ignore"):
-            for block, product in zip(blocks, products, strict=True):
-                if product is not None and at_once:
-                    gradients = product
-                elif product is not None:
-                    gradients[block.workers] += product
+            evaluated = self._of_blocks(evaluate, blocks, threads)
+            row_margins, values, products = zip(*evaluated, strict=True)
+            if at_once and products[0] is not None:
+                gradients = products[0]
+            elif at_once:  # nobody was asked
+                gradients = np.zeros(shape)
+            else:
+                for block, product in zip(blocks, products, strict=True):
+                    if product is not None:
+                        gradients[block.workers] += product
             losses = self.scale * self._sums(values[0] if len(values) == 1 else np.concatenate(values))
             z = row_margins[0] if len(row_margins) == 1 else np.concatenate(row_margins)
             wanted = losses if workers is None else losses[workers]
@@ -270,7 +288,7 @@ class Batch:
             gradients = gradients.reshape(self.n_workers, layout.n_coefficients)
             if self.scale_after:
                 gradients *= self.scale[:, None]
-            if penalised.ndim == 1 and self._same_penalty:
+            if gradients.size >= MANY_NUMBERS and penalised.ndim == 1 and self._same_penalty:
                 kernels.add_to_rows(gradients, self._same_penalty * penalised)
             else:
                 gradients += (self._same_penalty or self.penalties[:, None]) * penalised
@@ -281,7 +299,7 @@ class Batch:
 
     def _selected(self, workers: IntArray | None) -> Mask | None:
         """Of every worker whether it is one of these; None where all are."""
-        if workers is None or len(workers) == self.n_workers:
+        if workers is None or workers.size == self.n_workers:
             return None
         selected = np.zeros(self.n_workers, dtype=bool)
         selected[workers] = True
@@ -356,12 +374,9 @@ class Batch:
         if self._newest is None or not np.array_equal(self._newest[0], w):
             self.passes += 1
             model = w.reshape(self.layout.n_outputs, self.layout.columns)
-
-            def of_block(block: RowBlock) -> Array:
-                with np.errstate(over="ignore", invalid="ignore"):
-                    return self._margins(block, model)
-
             threads = self.threads
-            parts = shared(of_block, self._blocks_for(threads), threads, blas=self._dense)
+            with np.errstate(over="ignore", invalid="ignore"):
+                margins_of = partial(self._margins, model=model)
+                parts = self._of_blocks(margins_of, self._blocks_for(threads), threads)
             self._newest = (w.copy(), parts[0] if len(parts) == 1 else np.concatenate(parts))
         return self._newest[1]

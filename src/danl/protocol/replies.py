@@ -63,6 +63,8 @@ NAMES = {
 """What a fault calls a field, where that is not the field's name."""
 RANGE = 16
 """Bytes that say which piece of the curvature is asked for: where it begins and where it ends."""
+MANY_WORKERS = 1000
+"""Workers from which on a mask is copied as one item."""
 EVERYONE: IntArray = np.zeros(0, dtype=np.int64)
 """Stands for all that answered."""
 
@@ -155,10 +157,10 @@ class Replies:
         if learnt and self.masks is not None and len(self.workers) == n_workers:
             return self.masks
         pairs = np.zeros((n_workers, n_regions), dtype=bool)
-        if learnt and self.masks is None:
-            pairs[self.workers] = True
-        elif learnt:
+        if learnt and self.masks is not None and n_workers >= MANY_WORKERS:
             as_items(pairs)[self.workers] = as_items(np.ascontiguousarray(self.masks))
+        elif learnt:
+            pairs[self.workers] = True if self.masks is None else self.masks
         return pairs
 
     def without(self, failures: Mapping[int, Failure]) -> Replies:
@@ -209,8 +211,7 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
                 return np.full(n, 8 * (d + 1))
             # Without a region the loss alone.
             with_mask = True if exchange.idle is None else with_a_region(replies.masks)
-            each = replies.masks @ (8.0 * regions.sizes)  # whole numbers; BLAS takes a quarter of the time
-            return np.asarray(each.astype(np.int64) + 8 + mask_bytes(regions.n_regions) * with_mask)
+            return np.asarray(8 * (replies.masks @ regions.sizes) + 8 + mask_bytes(regions.n_regions) * with_mask)
         case HessianTask() | CurvatureTask() as task:
             pieces = pieces_of(exchange, regions)[0][np.searchsorted(exchange.workers, replies.workers)]
             itemsize = 8 if isinstance(task, HessianTask) else np.dtype(task.dtype).itemsize
