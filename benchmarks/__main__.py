@@ -9,7 +9,19 @@ import sys
 
 from benchmarks import THREADS
 
-PARTS = ("speed", "shapes", "limited_memory", "rounds", "growth", "memory", "network", "bits", "ending", "start")
+PARTS = (
+    "speed",
+    "shapes",
+    "limited_memory",
+    "rounds",
+    "growth",
+    "threads",
+    "memory",
+    "network",
+    "bits",
+    "ending",
+    "start",
+)
 """Those of docs/benchmarks.md, which `all` runs one after the other."""
 OTHERS = {
     "all": "document",

@@ -28,7 +28,7 @@ Run = dict[str, dict[str, Any]]
 OPENING = """
 What danl costs next to other solvers, next to a bare gradient, and as a problem grows. `make bench` measures everything
 on this page again and writes the page, its figures and `benchmarks/rows.json`; `python -m benchmarks NAME` makes one
-part of it ({names}). All numbers are from one run on one machine.
+part of it ({names}). All numbers are from one machine, those of a part from one run.
 """
 WHERE = """
 {processor}, {cores} cores, {system}; {commit}; {versions}. Threads are pinned to one, by the environment ({pinned})
@@ -42,8 +42,7 @@ only ever adds. Garbage is collected before each run and the collector is left o
 processes of their own.
 """
 LIMITS = (
-    """**One thread.** Several solvers would use more cores for parts of their work; how they then compare is not
-    measured.""",
+    """**One thread**, but for the threads part: several solvers would use more cores for parts of their work.""",
     """**In process.** Nothing crosses a network in the speed, rounds and growth parts: they show what the computation
     and the bookkeeping cost. What a network would cost is simulated in the network part, from bytes and exchanges that
     are real and speeds that are made up; workers there share no link, and the server's own link has no limit.""",
@@ -129,12 +128,21 @@ def where(run: Run) -> str:
         WHERE,
         **{name: first[name] for name in ("processor", "cores", "system")},
         versions=versions,
-        commit=first["commit"],
+        commit=", ".join(commits_of(run)),
         pinned=", ".join(f"`{name}={value}`" for name, value in first["threads"].items()),
         pools=", ".join(f"{name} {count}" for name, count in sorted(pools.items())),
         loads=", ".join(f"{name} {found['environment']['load']}" for name, found in run.items()),
         minutes=sum(found["seconds"] for found in run.values()) / 60,
     )
+
+
+def commits_of(run: Run) -> list[str]:
+    """The commit of most parts, and of others that were measured by themselves."""
+    parts_of: dict[str, list[str]] = {}
+    for name, found in run.items():
+        parts_of.setdefault(found["environment"]["commit"], []).append(name)
+    first, *others = sorted(parts_of, key=lambda commit: -len(parts_of[commit]))
+    return [first, *(f"{' and '.join(parts_of[each])} with {each}" for each in others)]
 
 
 def draw(run: Run, folder: Path, prefix: str) -> dict[str, list[tuple[str, str]]]:

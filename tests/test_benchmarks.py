@@ -7,7 +7,20 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from benchmarks import THREADS, certificates, document, growth, memory, network, parts, rounds, senders, speed, start
+from benchmarks import (
+    THREADS,
+    certificates,
+    document,
+    growth,
+    memory,
+    network,
+    parts,
+    rounds,
+    senders,
+    speed,
+    start,
+    threads,
+)
 from benchmarks.__main__ import OTHERS, PARTS, main
 from benchmarks.blocks import BLOCKS
 from benchmarks.measure import (
@@ -365,6 +378,34 @@ def test_memory_of_made_up_rows():
     assert "| over 8 d^2 | 10.0 x | 10.0 x |" in text
 
 
+def threads_rows():
+    seconds = {threads.OWN: 0.8, "DANLClassifier": 0.9} | dict.fromkeys(threads.PEERS, 1.0)
+    return [{"data": "a9a", "solver": name, "one": 1.2, "two": two, "cores": 2} for name, two in seconds.items()]
+
+
+def test_threads():
+    text = threads.markdown(threads_rows())
+    assert "| a9a | danl.solve | 1,200 ms | 800 ms | 1.50 x |" in text
+    assert threads.goals(threads_rows()) == [
+        ("two threads over one, a9a: the best peer's gain over danl's", "0.800 x", "1 x", True)
+    ]
+
+
+@pytest.mark.slow
+def test_threads_are_those_of_the_children():
+    pytest.importorskip("glum")
+    rows = threads.measure(quick=True, data=())
+    assert [row["solver"] for row in rows] == [threads.OWN, "DANLClassifier", *threads.PEERS]
+    assert {row["data"] for row in rows} == {"dense, 2,000 x 10"}
+    assert all(row["one"] > 0 and row["two"] > 0 for row in rows)
+
+
+def test_parts_of_other_commits_are_named():
+    run = a_run()
+    run["threads"]["environment"] = run["threads"]["environment"] | {"commit": "commit 1234567"}
+    assert document.commits_of(run)[1:] == ["threads with commit 1234567"]
+
+
 def start_rows():
     seconds = dict.fromkeys(start.COMMANDS, 0.2) | {"danl --version": 0.05}
     cpu = dict.fromkeys(start.COMMANDS, 0.15) | {start.BARE: 0.01, start.FIT: 0.4}
@@ -501,6 +542,7 @@ def a_run():
     rows = {
         "speed": MADE_UP,
         "growth": growth_rows(),
+        "threads": threads_rows(),
         "memory": memory_rows(),
         "start": start_rows(),
     }
@@ -519,7 +561,7 @@ def test_the_document_is_made_of_rows_alone(tmp_path):
             assert (tmp_path / path.removeprefix("images/")).stat().st_size > 1000
     assert "| `danl --version` over a bare `import numpy` | 0.250 x | 2 x | yes |" in text
     assert "0.5 x | **no** |" in text
-    assert "The run took 4 minutes." in text.replace("\n", " ")
+    assert "The run took 5 minutes." in text.replace("\n", " ")
     assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith(("|", "!"))] == []
 
 

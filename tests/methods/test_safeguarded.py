@@ -376,7 +376,10 @@ def test_where_exact_gradients_no_longer_help_finish_goes_over_to_whole_shards()
     ("spec", "message"),
     [
         ("local:dropout=1.5", "dropout=1.5: must be a number of at least 0 and below 1"),
-        ("local:drop=0.3", "engine='local:drop=0.3': local has no option 'drop'; it has dropout, away, seed, batched"),
+        (
+            "local:drop=0.3",
+            "engine='local:drop=0.3': local has no option 'drop'; it has dropout, away, seed, batched, threads",
+        ),
     ],
 )
 def test_wrong_engine_options(spec, message):

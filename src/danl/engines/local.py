@@ -7,7 +7,9 @@ real ones: `dropout` makes every worker miss an exchange with some chance, `away
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
@@ -21,6 +23,7 @@ from danl.errors import InputError
 from danl.frozen import replace
 from danl.objective.problem import BaseProblem, Problem, RemoteProblem
 from danl.objective.regions import Regions
+from danl.objective.threads import blas_held, check_threads
 from danl.policies.base import WorkerPolicy
 from danl.protocol.messages import Exchange, Failure, Reply
 from danl.protocol.replies import Replies
@@ -29,6 +32,8 @@ from danl.worker.batched_workers import BatchedWorkers
 from danl.worker.worker import Worker
 
 Made = TypeVar("Made")
+SMALL_ALGEBRA = 500
+"""Coefficients up to which BLAS has one thread while this engine's threads are at work."""
 AWAY = "away, as the engine was told"
 
 
@@ -45,6 +50,9 @@ class Local:
         Of the dropouts.
     batched : bool
         Whether workers may be evaluated together. Their answers are the same up to rounding.
+    threads : int, optional
+        How many threads evaluate them. Default: as many as this process may use (`danl.objective.threads`), where
+        there is work for more than one.
 
     """
 
@@ -57,8 +65,10 @@ class Local:
         away: Mapping[int, tuple[int, int | None]] | None = None,
         seed: int = 0,
         batched: bool = True,
+        threads: int | None = None,
     ) -> None:
         check_share("dropout", dropout, one=False)
+        self._threads = check_threads(threads)
         self._dropout, self._away = dropout, dict(away or {})
         self._seed, self._drawn = seed, 0
         self._rng: np.random.Generator | None = None  # made when it is asked
@@ -66,9 +76,11 @@ class Local:
         self._shards: list[Shard] = []
         self._batched = batched
         self._batch: BatchedWorkers | None = None
+        self._held = ExitStack()
+        weakref.finalize(self, self._held.close)  # where nobody closes it
 
     def __repr__(self) -> str:
-        options = {"dropout": self._dropout, "away": self._away, "seed": self._seed}
+        options = {"dropout": self._dropout, "away": self._away, "seed": self._seed, "threads": self._threads}
         return f"Local({', '.join(f'{name}={value!r}' for name, value in options.items() if value)})"
 
     def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:
@@ -87,6 +99,12 @@ class Local:
         self._workers = [Worker(index, objective, regions, policy, seed) for index, objective in enumerate(here)]
         self._form = ReplyForm(regions, problem.layout)
         self._batch = BatchedWorkers.of(self._workers, problem) if self._batched else None
+        self._held.close()
+        if self._batch is not None:
+            self._batch.batch.use_threads(self._threads)
+            # The server's small products are not worth the threads of BLAS, which wait in the way of the others.
+            small = problem.n_coefficients <= SMALL_ALGEBRA and self._batch.batch.threads > 1
+            self._held.enter_context(blas_held(small))
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:
         """Ask the workers; one that is away, raises, or is not reached before the deadline, is a failure."""
@@ -120,6 +138,7 @@ class Local:
     def close(self) -> None:
         """Let the shards go."""
         self._workers, self._shards, self._batch = [], [], None
+        self._held.close()
 
     def _absent(self, number: int) -> set[int]:
         """Who misses exchange `number`: the same whether the run came here in one go or was resumed."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,18 +27,21 @@ from danl.objective.kernels import Sandwich, repeated_value
 from danl.objective.layout import Layout
 from danl.objective.local_objective import LocalObjective, assembled, margins, margins_without_features
 from danl.objective.losses import Array, Loss, target_terms, value_and_first, weighted_second_derivatives
-from danl.objective.row_blocks import Mask, RowBlock
+from danl.objective.row_blocks import MANY_WORKERS, Mask, RowBlock
 from danl.objective.row_samples import RowSample
+from danl.objective.segments import Segments
+from danl.objective.threads import allowed, shared
 
 IntArray = NDArray[np.int64]
+Made = TypeVar("Made")
 
 BLOCK_ENTRIES = 1 << 20
 """Stored entries of a block of sparse rows, 12 bytes each, and numbers of a block of dense ones: what stays in the
 cache the cores share. Smaller blocks are slower: going back and forth between two loops costs more than it saves."""
-SEGMENT = 64
-"""Numbers that are added up one after the other; their sums are added up in turn, so that rounding stays small."""
 SMALL_LOSS = 0.01
 """Average losses below this are added up by themselves: 1 + exp(-s z) has rounded away too much of them."""
+SHARED_WORK, ROW = 1_000_000, 10
+"""Stored entries from which on threads are worth their while; the loss of a row takes as long as so many entries."""
 FEW, MANY_NUMBERS = 4, 1 << 17
 """At most one in four of the workers, and arrays that do not stay in a core's own cache."""
 
@@ -51,33 +54,6 @@ def few_of_many(count: int, n_workers: int, numbers: int) -> bool:
 def _exp_value_and_first(loss: Any, y: Array, z: Array, _: Array | None) -> tuple[Array, Array]:
     made: tuple[Array, Array] = loss.exp_value_and_first(y, z)
     return made
-
-
-class Segments:
-    """Sums over consecutive stretches of a vector, the workers' rows of a stack, each row with its weight."""
-
-    def __init__(self, bounds: NDArray[np.int64], weights: Array | None = None) -> None:
-        sizes = np.diff(bounds)
-        pieces = -(-sizes // SEGMENT)
-        self._outer = np.concatenate([[0], np.cumsum(pieces)[:-1]])
-        within = np.arange(int(pieces.sum())) - np.repeat(self._outer, pieces)
-        self._inner = np.repeat(bounds[:-1], pieces) + SEGMENT * within
-        self._weights = weights
-        self._whole = bool((pieces == 1).all())
-
-    def sums(self, values: Array) -> Array:
-        """One sum a stretch."""
-        weighted = values if self._weights is None else self._weights * values
-        return self._added_up(np.add.reduceat(weighted, self._inner))
-
-    def sums_of_logarithms(self, numbers: Array) -> Array:
-        """One sum of logarithms a stretch; without weights by the logarithms of products: one for many numbers."""
-        if self._weights is not None:
-            return self.sums(np.log(numbers))
-        return self._added_up(np.log(np.multiply.reduceat(numbers, self._inner)))
-
-    def _added_up(self, pieces: Array) -> Array:
-        return pieces if self._whole else np.asarray(np.add.reduceat(pieces, self._outer))
 
 
 class Batch:
@@ -108,6 +84,9 @@ class Batch:
         self._logarithmic = hasattr(loss, "exp_value_and_first")  # isinstance of a protocol takes longer than a round
         if self._logarithmic:
             self._evaluate, self._sums = partial(_exp_value_and_first, loss), self._segments.sums_of_logarithms
+        self._dense = not sparse.issparse(X)
+        self._wanted: int | None = None  # threads
+        self._cut: dict[int, list[RowBlock]] = {}  # by the number of threads
         self.passes = 0  # over the data: margins, and transpose products
         self._newest: tuple[Array, Array] | None = None  # a model and its margins
 
@@ -133,7 +112,9 @@ class Batch:
         bounds = np.concatenate([[0], np.cumsum(counts)])
         rows = np.repeat(self.bounds[workers] - bounds[:-1], counts) + np.arange(bounds[-1])
         own_weights = None if self.own_weights is None else self.own_weights[rows]
-        return Batch(self.X[rows], self.y[rows], own_weights, bounds, self.penalties[workers], self.loss, self.layout)
+        part = Batch(self.X[rows], self.y[rows], own_weights, bounds, self.penalties[workers], self.loss, self.layout)
+        part.use_threads(self._wanted)
+        return part
 
     @cached_property
     def row_weights(self) -> Array:
@@ -152,25 +133,68 @@ class Batch:
     @cached_property
     def blocks(self) -> list[RowBlock]:
         """The rows in blocks: as many whole workers as fit into one, large workers in parts."""
-        ends = self.X.indptr[self.bounds] if sparse.issparse(self.X) else self.bounds * self.X.shape[1]
-        ends = ends.astype(np.int64)
-        value = repeated_value(self.X) if sparse.issparse(self.X) else None
-        made: list[RowBlock] = []
+        ends, made = self._ends, list[RowBlock]()
         first = 0
         while first < self.n_workers:
             fits = int(np.searchsorted(ends, ends[first] + BLOCK_ENTRIES, side="right")) - 1
             last = max(fits, first + 1)
             parts = 1 if fits > first else -(-int(ends[last] - ends[first]) // BLOCK_ENTRIES)
             rows = np.linspace(self.bounds[first], self.bounds[last], parts + 1).astype(int).tolist()
-            made += [RowBlock(self.X, a, b, slice(first, last), self.bounds, value) for a, b in pairwise(rows) if a < b]
+            made += [self._block(a, b, slice(first, last)) for a, b in pairwise(rows) if a < b]
             first = last
         return made
+
+    def _blocks_for(self, threads: int) -> list[RowBlock]:
+        """The rows in blocks for so many threads: a single one is cut between workers, which changes no bit."""
+        if threads == 1 or len(self.blocks) > 1 or (self._dense and self.n_workers >= MANY_WORKERS):
+            return self.blocks
+        if threads not in self._cut:
+            shares = np.linspace(0, self._ends[-1], threads + 1)
+            cuts = np.unique(np.abs(self._ends[:, None] - shares).argmin(axis=0)).tolist()
+            rows = self.bounds.tolist()
+            self._cut[threads] = [self._block(rows[a], rows[b], slice(a, b)) for a, b in pairwise(cuts)]
+        return self._cut[threads]
+
+    def _of_blocks(self, function: Callable[[RowBlock], Made], blocks: list[RowBlock], threads: int) -> list[Made]:
+        """What a function makes of the blocks, in their order."""
+        if threads == 1:
+            return [function(block) for block in blocks]
+
+        def quietly(block: RowBlock) -> Made:
+            with np.errstate(over="ignore", invalid="ignore"):  # which each thread has its own of
+                return function(block)
+
+        return shared(quietly, blocks, threads, blas=self._dense)
+
+    def _block(self, first: int, last: int, workers: slice) -> RowBlock:
+        return RowBlock(self.X, first, last, workers, self.bounds, self._value)
+
+    @cached_property
+    def _value(self) -> float | None:
+        return None if self._dense else repeated_value(self.X)
+
+    @cached_property
+    def _ends(self) -> IntArray:
+        """Stored entries up to each of the bounds."""
+        return np.asarray(self.bounds * self.X.shape[1] if self._dense else self.X.indptr[self.bounds], dtype=np.int64)
 
     @cached_property
     def _numbers(self) -> int:
         """Of the larger of the data and all gradients."""
-        stored = self.X.nnz if sparse.issparse(self.X) else self.X.size
-        return int(max(stored, self.n_workers * self.layout.n_coefficients))
+        return int(max(self._ends[-1], self.n_workers * self.layout.n_coefficients))
+
+    def use_threads(self, threads: int | None) -> None:
+        """Let so many threads work on it; None: as many as this process may use."""
+        self._wanted = self.sandwich.threads = threads
+
+    @property
+    def threads(self) -> int:
+        """How many threads a pass over the data is worth."""
+        return allowed(self._wanted) if self._work >= SHARED_WORK else 1
+
+    @cached_property
+    def _work(self) -> int:
+        return int(self._ends[-1]) + ROW * len(self.y)
 
     def losses(self, w: Array) -> Array:
         """F_i(w) of every worker."""
@@ -201,30 +225,40 @@ class Batch:
         model = model.reshape(shape[1:] if masks is None else shape)
         selected = self._selected(workers)
         holding = selected if holders is None or holders is workers else self._selected(holders)
-        at_once = len(self.blocks) == 1 and layout.n_coefficients == layout.n_features
+        threads = self.threads
+        blocks = self._blocks_for(threads)
+        at_once = len(blocks) == 1 and layout.n_coefficients == layout.n_features
         gradients = np.zeros(0 if at_once else shape)
-        row_margins, values = [], []  # block by block
+
+        def evaluate(block: RowBlock) -> tuple[Array, Array, Array | None]:
+            """Margins, what the losses are made of, and products that are not in the gradients already."""
+            here = None if selected is None else selected[block.workers]
+            if here is not None and not here.any():
+                return np.zeros((block.n_rows, layout.n_outputs)[: layout.n_outputs]), np.ones(block.n_rows), None
+            z = self._margins(block, model, here)
+            terms = None if self._terms is None else self._terms[block.rows]
+            value, slopes = self._evaluate(self.y[block.rows], z, terms)
+            if not self.scale_after:
+                weights = self.row_weights[block.rows]
+                slopes = slopes * (weights if slopes.ndim == 1 else weights[:, None])
+            there = None if holding is None else holding[block.workers]
+            if at_once:
+                return z, value, block.transpose_times(slopes, there)
+            own = gradients[block.workers] if block.whole else np.zeros((block.n_workers, *shape[1:]))
+            self._add_transpose_product(block, slopes, own, there)
+            return z, value, None if block.whole else own
+
         with np.errstate(over="ignore", invalid="ignore"):
-            for block in self.blocks:
-                here = None if selected is None else selected[block.workers]
-                if here is not None and not here.any():
-                    row_margins.append(
-                        np.zeros((block.n_rows, layout.n_outputs) if layout.n_outputs > 1 else block.n_rows)
-                    )
-                    values.append(np.ones(block.n_rows))
-                    continue
-                row_margins.append(self._margins(block, model, here))
-                terms = None if self._terms is None else self._terms[block.rows]
-                value, slopes = self._evaluate(self.y[block.rows], row_margins[-1], terms)
-                values.append(value)
-                if not self.scale_after:
-                    weights = self.row_weights[block.rows]
-                    slopes = slopes * (weights if slopes.ndim == 1 else weights[:, None])
-                there = None if holding is None else holding[block.workers]
-                if at_once:
-                    gradients = block.transpose_times(slopes, there)
-                else:
-                    self._add_transpose_product(block, slopes, gradients, there)
+            evaluated = self._of_blocks(evaluate, blocks, threads)
+            row_margins, values, products = zip(*evaluated, strict=True)
+            if at_once and products[0] is not None:
+                gradients = products[0]
+            elif at_once:  # nobody was asked
+                gradients = np.zeros(shape)
+            else:
+                for block, product in zip(blocks, products, strict=True):
+                    if product is not None:
+                        gradients[block.workers] += product
             losses = self.scale * self._sums(values[0] if len(values) == 1 else np.concatenate(values))
             z = row_margins[0] if len(row_margins) == 1 else np.concatenate(row_margins)
             wanted = losses if workers is None else losses[workers]
@@ -235,7 +269,7 @@ class Batch:
             gradients = gradients.reshape(self.n_workers, layout.n_coefficients)
             if self.scale_after:
                 gradients *= self.scale[:, None]
-            if penalised.ndim == 1 and self._same_penalty:
+            if gradients.size >= MANY_NUMBERS and penalised.ndim == 1 and self._same_penalty:
                 kernels.add_to_rows(gradients, self._same_penalty * penalised)
             else:
                 gradients += (self._same_penalty or self.penalties[:, None]) * penalised
@@ -246,7 +280,7 @@ class Batch:
 
     def _selected(self, workers: IntArray | None) -> Mask | None:
         """Of every worker whether it is one of these; None where all are."""
-        if workers is None or len(workers) == self.n_workers:
+        if workers is None or workers.size == self.n_workers:
             return None
         selected = np.zeros(self.n_workers, dtype=bool)
         selected[workers] = True
@@ -257,24 +291,24 @@ class Batch:
 
         The rows of workers that are not selected are undefined.
         """
-        layout, shared = self.layout, model.ndim == 2
-        if shared:
+        layout, common = self.layout, model.ndim == 2
+        if common:
             nothing = margins_without_features(block.n_rows, model, layout)
             if nothing is not None:
                 return nothing
-        if shared and layout.n_outputs > 1:
+        if common and layout.n_outputs > 1:
             return margins(block.X, model.ravel(), layout)  # all outputs in one pass
-        own = model if shared else model[block.workers]
+        own = model if common else model[block.workers]
         columns = []
         for k in range(layout.n_outputs):
             z = block.times(np.ascontiguousarray(own[..., k, : layout.n_features]), selected)
             if layout.intercept:
-                z += own[k, -1] if shared else model[self.owners[block.rows], k, -1]
+                z += own[k, -1] if common else model[self.owners[block.rows], k, -1]
             columns.append(z)
         return columns[0] if layout.n_outputs == 1 else np.stack(columns, axis=1)
 
     def _add_transpose_product(self, block: RowBlock, slopes: Array, gradients: Array, selected: Mask | None) -> None:
-        """Add A_i^T slopes_i of the block's workers to the gradients, (N, outputs, columns)."""
+        """Add A_i^T slopes_i of the block's workers to their gradients, (n, outputs, columns)."""
         n = self.layout.n_features
         if self.layout.n_outputs > 1 and block.few_dense_workers:
             for worker, X, own in block.each_with(slopes):  # all outputs in one pass
@@ -284,9 +318,9 @@ class Batch:
             return
         for k in range(self.layout.n_outputs):
             own = slopes if slopes.ndim == 1 else np.ascontiguousarray(slopes[:, k])
-            gradients[block.workers, k, :n] += block.transpose_times(own, selected)
+            gradients[:, k, :n] += block.transpose_times(own, selected)
             if self.layout.intercept:
-                gradients[block.workers, k, n] += block.sums(own)
+                gradients[:, k, n] += block.sums(own)
 
     def _penalised(self, model: Array) -> Array:
         """The model, or the workers' models, with 0 for what there is no penalty on."""
@@ -349,7 +383,9 @@ class Batch:
         if self._newest is None or not np.array_equal(self._newest[0], w):
             self.passes += 1
             model = w.reshape(self.layout.n_outputs, self.layout.columns)
+            threads = self.threads
             with np.errstate(over="ignore", invalid="ignore"):
-                parts = [self._margins(block, model) for block in self.blocks]
+                margins_of = partial(self._margins, model=model)
+                parts = self._of_blocks(margins_of, self._blocks_for(threads), threads)
             self._newest = (w.copy(), parts[0] if len(parts) == 1 else np.concatenate(parts))
         return self._newest[1]

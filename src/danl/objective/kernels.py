@@ -20,6 +20,7 @@ from scipy import sparse
 from danl.checks import is_installed
 from danl.data.shard import rows_of
 from danl.frozen import cached_property
+from danl.objective.threads import allowed, shared
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -33,6 +34,10 @@ LONG_ROW = 4096
 """Numbers of an inner loop whose beginning and end no longer count."""
 NEARLY_DENSE = 0.24
 """Share of stored entries above which dense blocks beat a sparse product (measured; d^2 against 16 times entries^2)."""
+NARROW, SHARED_NUMBERS = 256, 1_000_000
+"""Columns up to which, and numbers of a dense matrix from which on, its product is shared among threads."""
+PRODUCTS, SPARSE_PRODUCTS = 1 << 20, 1 << 23
+"""Numbers of the products of blocks that wait for being added up, of dense rows and of sparse ones."""
 LARGE = 5_000_000
 """Products of stored entries above which a sparse product is worth importing tabmat for (some 30 ms of scipy's)."""
 
@@ -148,28 +153,32 @@ class Sandwich:
     def __init__(self, X: Any) -> None:
         self._X = X
         self.calls = 0
+        self.threads: int | None = None  # as many as this process may use
 
     def __call__(self, weights: Array, rows: Places | None = None) -> Array:
         """The product, dense; over some of the rows alone, in increasing order, where only these count."""
         self.calls += 1
         return self._kernel(weights, rows)
 
+    def _dense(self, X: Any, weights: Array, rows: Places | None) -> Array:
+        return dense_sandwich(X, weights, rows, self.threads)
+
     @cached_property
     def _kernel(self) -> Callable[[Array, Places | None], Array]:
         X = self._X
         if not sparse.issparse(X):
-            return partial(dense_sandwich, X)
+            return partial(self._dense, X)
         n_rows, d = X.shape
         if X.nnz > NEARLY_DENSE * n_rows * d:
             dense = X.toarray()  # at most three times the memory of the sparse one
-            return partial(dense_sandwich, dense)
+            return partial(self._dense, dense)
         work = float(np.square(np.diff(X.indptr).astype(float)).sum())
         if (work > LARGE or "tabmat" in sys.modules) and is_installed("tabmat"):
-            return tabmat_sandwich(X)
+            return tabmat_sandwich(X, lambda: self.threads)
         return partial(scipy_sandwich, X, columns=X.tocsc())
 
 
-def tabmat_sandwich(X: Any) -> Callable[[Array, Places | None], Array]:
+def tabmat_sandwich(X: Any, wanted: Callable[[], int | None] = lambda: 1) -> Callable[[Array, Places | None], Array]:
     """The product of a large sparse matrix: tabmat's, block by block of rows that stay in the cache."""
     from tabmat import SparseMatrix
 
@@ -177,15 +186,24 @@ def tabmat_sandwich(X: Any) -> Callable[[Array, Places | None], Array]:
     blocks = []
     for first, last in pairwise(bounds):
         rows = rows_of(X, first, last)
-        blocks.append(SparseMatrix(sparse.csc_matrix(rows)))
-        blocks[-1]._array_csr = rows  # which it would make again from its columns
+        blocks.append((SparseMatrix(sparse.csc_matrix(rows)), first, last))
+        blocks[-1][0]._array_csr = rows  # which it would make again from its columns
 
     def product(weights: Array, rows: Places | None = None) -> Array:
         total = np.zeros((X.shape[1], X.shape[1]))
-        for block, (first, last) in zip(blocks, pairwise(bounds), strict=True):
+
+        def of_block(block: tuple[Any, int, int]) -> Array | None:
+            matrix, first, last = block
             own = None if rows is None else within(rows, first, last).astype(np.int32)
-            if own is None or own.size:
-                total += block.sandwich(weights[first:last], own)
+            return matrix.sandwich(weights[first:last], own) if own is None or own.size else None
+
+        at_once = max(1, SPARSE_PRODUCTS // total.size)
+        threads = allowed(wanted()) if at_once > 1 else 1  # products that are too large are left to OpenMP
+        for first in range(0, len(blocks), at_once):
+            wave = blocks[first : first + at_once]
+            for part in map(of_block, wave) if threads == 1 else shared(of_block, wave, threads, openmp=True):
+                if part is not None:
+                    total += part
         return total
 
     return product
@@ -224,20 +242,32 @@ def scipy_sandwich(X: Any, weights: Array, rows: Places | None = None, columns: 
     return product.reshape(d, d)
 
 
-def dense_sandwich(X: Any, weights: Array, rows: Places | None = None) -> Array:
+def dense_sandwich(X: Any, weights: Array, rows: Places | None = None, threads: int | None = 1) -> Array:
     """The product of a dense matrix, block by block of rows that stay in the cache."""
     n_rows, d = X.shape
     size = max(BLOCK_BYTES // (8 * d), 16)
     product = np.zeros((d, d))
     convex = bool(weights.min(initial=0.0) >= 0)
     root = np.sqrt(weights) if convex else weights
-    for first in range(0, n_rows, size):
+
+    def of_block(first: int) -> Array | None:
         block, own = X[first : first + size], root[first : first + size]
         if rows is not None:
             counted = within(rows, first, first + size)
             if not counted.size:
-                continue
+                return None
             block, own = block[counted], own[counted]
-        scaled = block * own[:, None]
-        product += scaled.T @ (scaled if convex else block)  # a matrix times its own transpose takes half of the work
+        with np.errstate(over="ignore", invalid="ignore"):  # which each thread has its own of
+            scaled = block * own[:, None]
+            return np.asarray(scaled.T @ (scaled if convex else block))  # times its own transpose: half of the work
+
+    # A wide matrix is left to the threads of BLAS: its products would take more room than the matrix.
+    several = allowed(threads) if d <= NARROW and X.size >= SHARED_NUMBERS else 1
+    at_once = max(several, PRODUCTS // (d * d))
+    starts = range(0, n_rows, size)
+    waves = [starts[first : first + at_once] for first in range(0, len(starts), at_once)]
+    for wave in waves:
+        for part in map(of_block, wave) if several == 1 else shared(of_block, wave, several, blas=True):
+            if part is not None:
+                product += part
     return product

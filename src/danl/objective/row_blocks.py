@@ -22,6 +22,8 @@ from danl.objective.losses import Array
 Mask = NDArray[np.bool_]
 SMALL_WORKER = 10_000
 """Stored entries of a worker below which its rows are gone through with the others', selected or not."""
+LARGE_BLOCK = 1 << 17
+"""Numbers of a block of dense rows from which on the calls of its workers' products no longer count."""
 MANY_WORKERS = 64
 """Workers of a block from which on dense rows are summed down the columns, not worker by worker."""
 
@@ -64,6 +66,7 @@ class RowBlock:
         self.rows, self.workers, self.X = slice(first, last), workers, rows_of(X, first, last)
         self.n_rows, self.n_features = last - first, int(X.shape[1])
         self.n_workers = workers.stop - workers.start
+        self.whole = bool(bounds[workers.start] == first and bounds[workers.stop] == last)  # all rows of its workers
         self.starts = np.maximum(bounds[workers.start : workers.stop], first) - first
         self._value = value
         # Sparse rows of workers that are large enough are gone through worker by worker.
@@ -98,6 +101,10 @@ class RowBlock:
         if self.n_workers >= MANY_WORKERS:
             return np.asarray(np.add.reduceat(self.X * slopes[:, None], self.starts, axis=0))
         products = np.empty((self.n_workers, self.n_features))
+        if self.X.size > LARGE_BLOCK:
+            for product, own_rows, own_slopes in zip(products, self._own_rows, self._by_worker(slopes), strict=True):
+                np.dot(own_slopes, own_rows, out=product)  # matmul would keep other threads waiting
+            return products
         for workers, rows, own in self._alike:
             count, size, _ = own.shape
             np.matmul(slopes[rows].reshape(count, 1, size), own, out=products[workers, None])
@@ -108,9 +115,8 @@ class RowBlock:
         return not self._sparse and self.n_workers < MANY_WORKERS
 
     def each_with(self, slopes: Array) -> Iterator[tuple[int, Any, Array]]:
-        """Every worker, its rows here, and what belongs to them."""
-        workers = range(self.workers.start, self.workers.stop)
-        return zip(workers, self._own_rows, self._by_worker(slopes), strict=True)
+        """Every worker of the block by its place in it, its rows here, and what belongs to them."""
+        return zip(range(self.n_workers), self._own_rows, self._by_worker(slopes), strict=True)
 
     def sums(self, slopes: Array) -> Array:
         """The sum over each worker's rows, (workers,)."""

@@ -52,6 +52,8 @@ NAMES = {
     "squares": "mean squares",
 }
 """What a fault calls a field, where that is not the field's name."""
+MANY_WORKERS = 1000
+"""Workers from which on a mask is copied as one item."""
 EVERYONE: IntArray = np.zeros(0, dtype=np.int64)
 """Stands for all that answered."""
 NOBODY: IntArray = np.zeros(0, dtype=np.int64)
@@ -153,10 +155,10 @@ class Replies:
         if learnt and len(self.workers) == n_workers:
             return np.ones((n_workers, n_regions), dtype=bool) if self.masks is None else self.masks
         pairs = np.zeros((n_workers, n_regions), dtype=bool)
-        if learnt and self.masks is None:
-            pairs[self.workers] = True
-        elif learnt:
+        if learnt and self.masks is not None and n_workers >= MANY_WORKERS:
             as_items(pairs)[self.workers] = as_items(np.ascontiguousarray(self.masks))
+        elif learnt:
+            pairs[self.workers] = True if self.masks is None else self.masks
         return pairs
 
     def without(self, failures: Mapping[int, Failure]) -> Replies:

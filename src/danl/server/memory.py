@@ -40,7 +40,7 @@ COMMON = 0.25
 
 def put_fragments(rows: Array, who: IntArray, gradients: Array, masks: Mask, regions: Regions) -> None:
     """Put what the masks keep of the gradients of some workers, (n, d), into the rows of all, (N, d)."""
-    if regions.slices is None or gradients.size < MANY_NUMBERS or LONG_REGION * regions.n_regions > gradients.shape[1]:
+    if gradients.size < MANY_NUMBERS or LONG_REGION * regions.n_regions > gradients.shape[1] or not regions.slices:
         rows[who] = np.where(masks[:, regions.of_coefficient], gradients, rows[who])
         return
     gradients = np.ascontiguousarray(gradients)
@@ -111,8 +111,9 @@ class Memory:
         if not len(rows):
             return self
         stamps = self.stamps.copy()
-        old = stamps.take(senders, axis=0)
-        stamps[senders] = old + masks * (stamp - old)  # np.where takes five times as long on masks nobody can predict
+        old, many = stamps[senders], self.base.size >= MANY_NUMBERS
+        # Where nobody can predict many masks, np.where takes five times as long.
+        stamps[senders] = old + masks * (stamp - old) if many else np.where(masks, stamp, old)
         referred = np.flatnonzero(np.bincount(stamps.ravel())).tolist()  # a tenth of np.unique's time
         models = {number: w if number == stamp else self.models[number] for number in referred}
         if few_of_many(len(rows), n_workers, self.base.size):
