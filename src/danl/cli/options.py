@@ -52,7 +52,8 @@ class RunOptions:
         str,
         option(
             DATA,
-            "How rows are dealt out: iid, contiguous, sorted[:shuffle=0.2], dirichlet:alpha=0.5, quantity:alpha=1, site.",
+            "How rows are dealt out: iid, contiguous, sorted[:shuffle=0.2], dirichlet:alpha=0.5, quantity:alpha=1, "
+            "site.",
         ),
     ] = "iid"
     n_features: Annotated[
