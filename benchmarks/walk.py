@@ -38,7 +38,7 @@ import danl
 
 PACKAGE = Path(danl.__file__).parent
 INLINED = ("<listcomp>", "<dictcomp>", "<setcomp>")
-WORKERS, ALPHA, POLICY = 10, 1e-2, "coverage:psi=3"
+WORKERS, ALPHA, METHOD, POLICY = 10, 1e-2, "danl:masks=always", "coverage:psi=3"
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,9 @@ def watched() -> Watch:
     """A run that is only looked at, then one in which the round is watched."""
     data = danl.load_dataset("a1a")
     problem = danl.Problem(danl.partition(data.X, data.y, workers=WORKERS, seed=0), alpha=ALPHA)
-    looked_at = danl.solve(problem, policy=POLICY)
+    looked_at = danl.solve(problem, method=METHOD, policy=POLICY)
     watch = Watch(the_round(list(looked_at.history), WORKERS))
-    danl.solve(problem, policy=POLICY, callback=watch)
+    danl.solve(problem, method=METHOD, policy=POLICY, callback=watch)
     return watch
 
 

@@ -277,7 +277,7 @@ NAMES = [
     ("--engine lcal", "engine='lcal': must be one of local, ray, flower"),
     ("--loss logit", "loss='logit': must be one of logistic, squared, poisson, squared_hinge, multinomial"),
     ("--weighting rows", "weighting='rows': must be 'uniform' (the paper) or 'samples' (the pooled fit)"),
-    ("--partition iit", "partition='iit': must be one of iid, site, dirichlet, sorted, quantity"),
+    ("--partition iit", "partition='iit': must be one of iid, site, dirichlet, contiguous, sorted, quantity"),
     ("--partition dirichlet:beta=1", "beta=1: is not an option of scheme 'dirichlet', which takes alpha"),
     (
         "--partition dirichlet:alpha=0",

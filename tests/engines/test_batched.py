@@ -10,9 +10,9 @@ import danl
 from danl.checks import is_installed
 from danl.engines import Local
 from danl.objective import kernels
-from danl.objective.batch import Segments
 from danl.objective.kernels import Sandwich, dense_sandwich, scipy_sandwich, tabmat_sandwich, within
 from danl.objective.regions import Regions
+from danl.objective.segments import Segments
 from danl.protocol.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, unpack
 from danl.protocol.replies import ReplyRules
 from danl.server.memory import Memory

@@ -50,7 +50,11 @@ class RunOptions:
     workers: Annotated[int | None, option(DATA, "Number of workers; default 10, or one per site.")] = None
     partition: Annotated[
         str,
-        option(DATA, "How rows are dealt out: iid, sorted[:shuffle=0.2], dirichlet:alpha=0.5, quantity:alpha=1, site."),
+        option(
+            DATA,
+            "How rows are dealt out: iid, contiguous, sorted[:shuffle=0.2], dirichlet:alpha=0.5, quantity:alpha=1, "
+            "site.",
+        ),
     ] = "iid"
     n_features: Annotated[
         int | None, option(DATA, "Number of features of a LIBSVM file; default: its largest index.")

@@ -11,8 +11,8 @@ from danl.cli.options import PROBLEM, RUN, Json, option
 from danl.wording import human_bytes
 
 NETWORK = "Network"
-TYPICAL = {"hessian": 5, "gradient": 7, "loss": 0}
-"""Exchanges of a well-conditioned fit to 1e-10 (a1a, alpha 1e-3, coverage:psi=3): what `danl fit` counts there."""
+TYPICAL = {"hessian": 3, "gradient": 7, "loss": 0}
+"""Exchanges of a well-conditioned fit (a1a, alpha 1e-3, coverage:psi=3): what `danl fit` counts there."""
 
 
 def plan(

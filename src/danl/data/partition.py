@@ -47,6 +47,7 @@ def partition(
         How many shards; with ``scheme="site"`` it may be left out.
     scheme
         ``"iid"``: shuffled, as even as possible.
+        ``"contiguous"``: stretches of the rows as they lie, as even as possible; no row is copied.
         ``"sorted"``: by label, as even as possible, the share `shuffle` of the rows dealt at random.
         ``"dirichlet"``: each label's rows in shares drawn from Dirichlet(`alpha`); small means skewed.
         A target with more than ten distinct values is cut into ten quantile bins that act as labels.

@@ -100,7 +100,7 @@ class DANLModel(FittedAttributes):
         Parameters
         ----------
         X : array, sparse matrix or frame, (rows, features)
-            The features.
+            The features; not copied where they need not be, so leave them as they are until `summary` was called.
         y : array, (rows,)
             The labels, or the targets; 0 or more for "poisson".
         groups : array, (rows,), optional

@@ -28,7 +28,7 @@ KEYS: dict[str, tuple[Value, str]] = {
     "intercept": (False, "fit an intercept, without a penalty"),
     "init": ("zero", "the start: zero, or fedavg:rounds=10"),
     "rounds": (100, "most exchanges after the first one"),
-    "tol": (1e-10, "stop at this decrement"),
+    "tol": (1e-8, "stop at this decrement"),
     "seed": (0, "of masks and mini-batches"),
     "sites": (1, "sites that must be there before the run starts"),
     "deadline": (300.0, "seconds an exchange may take"),

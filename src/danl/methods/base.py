@@ -146,7 +146,7 @@ class Info:
     estimated: bool = False
     """Whether the gradient of it is partly from memory: then the loop asks everyone before it says "converged"."""
     objective: float = np.nan
-    """f at the state's model, where the workers reported it: for runs that cannot be measured from outside."""
+    """f at the state's model, where the workers reported it: it is recorded, and not measured again."""
     exact_norm: float = np.nan
     """|grad f| there, where every worker sent all of it."""
     trial_rejected: bool = False

@@ -8,7 +8,7 @@ Chosen before the first exchange, from sizes alone, as what is likely to take th
                   with it, d^3 * FACTOR + d^2 * NUMBER
 
     all rows      WHOLE exchanges and HESSIANS Hessians; of a squared loss one of each
-    some rows     DIGITS / log10(sqrt(rows / columns)) exchanges and as many Hessians: an exchange gains about as many
+    some rows     DIGITS / log10(sqrt(rows / columns)) exchanges and HESSIANS Hessians: an exchange gains about as many
                   digits as a sample has; rows are drawn by their leverage (`danl.objective.row_samples`)
     diagonal      PAIRS exchanges: limited-memory BFGS; after as many as a whole Hessian costs, and if as many are still
                   to come, whole Hessians, so that a problem that is harder than most costs about twice at worst

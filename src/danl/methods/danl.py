@@ -48,14 +48,16 @@ class DANL:
         Where a worker evaluates its gradient: at w, or at w * tau_i as the paper prints it.
     curvature : "adaptive", "once" or int; or "full", "block", "lowrank:r", "diag"
         When Hessians are exchanged: when progress asks for it, in Phase I only, or every so many rounds. Or what is
-        exchanged of them, when progress asks for it: all ("full" is "adaptive"), a block for every region, a sketch
-        of r columns and the diagonal, the diagonal. For many coefficients.
+        exchanged of them, when progress asks for it: all of them, a block for every region, a sketch of r columns and
+        the diagonal, the diagonal. With "adaptive" that is chosen before the first exchange: all, those of some rows,
+        or the diagonal, by what is likely to take the least time (`danl.methods.curvature_choice`).
     aggregate : "all" or "covered"
         Average the memory over all workers (the algorithm), or trained regions over C^{t,q} only (the proofs).
     mu : float, optional
         Floor of the projection. Default: the strong convexity the penalty guarantees, the paper's lambda / m.
     batch_size, hessian_batch : int, optional
-        Rows a worker samples for a gradient and for the Hessian. Default: its whole shard.
+        Rows a worker samples for a gradient and for the Hessian. Default: its whole shard, or of the Hessian what was
+        chosen.
     pairs : int
         Pairs of steps and changes of the gradient that correct the curvature where everyone sent all of the gradient
         (limited-memory BFGS), nothing of it on the wire. 0 is none.

@@ -1,8 +1,8 @@
 """The record of a run: one flat row an exchange. Figures, reports and claims read these rows and nothing else.
 
 A row tells what happened in one exchange and where it left the model: `objective`, `gap`, `grad_norm` and `distance`
-are measured at the model the run would return if it stopped there, outside the algorithm: measuring costs no bytes and
-no `seconds`.
+are those of the model the run would return if it stopped there. What the workers reported is taken; what they did not
+is measured outside the algorithm, where the rows are here for that, and costs no bytes and no `seconds`.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Row:
     pruning_error: float
     """delta^2 so far: the largest |w - w_i|^2 at which a gradient was evaluated."""
     objective: float
-    """f(w)."""
+    """f(w); nan where nobody reported or measured it."""
     gap: float
     """f(w) - f(w*); nan without a reference."""
     grad_norm: float
-    """|grad f(w)|."""
+    """|grad f(w)|; nan where nobody sent all of it, as in masked rounds of the default method."""
     step_norm: float
     """|w_new - w_old|."""
     model_norm: float

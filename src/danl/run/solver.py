@@ -88,7 +88,9 @@ def solve(
     profiles : sequence of Profile, optional
         The machines' speeds, for simulated seconds. Default: those of a ResourceAware policy.
     monitor : bool
-        Measure objective and gradient norm after every exchange. It costs a pass over the data and is not counted.
+        Record objective and gradient norm after every exchange: what the workers reported, as those of "danl" and
+        "newton" do; what nobody reported is measured, a pass over the data that is not counted. The gradient norm is
+        nan in masked rounds of "danl". False: nothing is measured.
     guards : Guards, optional
         Limits on what one worker's plausible replies can do; what every reply must satisfy is checked anyway.
     checkpoint : path or Checkpoints, optional
