@@ -420,7 +420,8 @@ def test_a_hessian_that_does_not_fit_is_refused(method, monkeypatch):
         danl.solve(random_problem(), method=method, max_rounds=1)
     assert str(refused.value) == (
         f"method={method!r}: 7 coefficients make a Hessian of 0.0 GB, more than half of this machine's 0.0 GB; use "
-        "method='danl' with curvature='lowrank:50', 'diag' or, with many regions, 'block', or method='gd' or 'fedavg'"
+        "method='danl', which chooses by itself, or curvature='lowrank:50', 'diag' or, with many regions, 'block', or "
+        "method='gd' or 'fedavg'"
     )
 
 

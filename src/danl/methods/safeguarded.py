@@ -57,6 +57,8 @@ from danl.server.some_hessians import SomeHessians
 if TYPE_CHECKING:
     from danl.methods.danl import DANL
 
+WHOLE_SHARE = 1e-12
+"""Weights that add up to 1 within this are everyone's: a Hessian is large, and need not be copied for the rounding."""
 NOISY_REJECTIONS = 3
 """With mini-batches, this many rejected steps in a row are more than noise, and the curvature is exchanged."""
 
@@ -163,7 +165,9 @@ class Safeguarded:
         if np.count_nonzero(here != state.membership.members):
             weights, ladder = weights_among(here, setup.weights), ladder.regrouped()
             state = replace(state, weights=weights, ladder=ladder)
-        numbers = np.asarray(answers.hessian) / float(setup.weights[here].sum())
+        numbers, share = np.asarray(answers.hessian), float(setup.weights[here].sum())
+        if abs(share - 1.0) > WHOLE_SHARE:
+            numbers = numbers / share
         made = self._curvature(state, numbers, answers.sent, setup)
         membership, ladder = state.membership.of(here), ladder.with_curvature(self.options)
         return replace(state, weights=weights, membership=membership, ladder=ladder), made

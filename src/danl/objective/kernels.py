@@ -245,7 +245,7 @@ def scipy_sandwich(X: Any, weights: Array, rows: Places | None = None, columns: 
 def dense_sandwich(X: Any, weights: Array, rows: Places | None = None, threads: int | None = 1) -> Array:
     """The product of a dense matrix, block by block of rows that stay in the cache."""
     n_rows, d = X.shape
-    size = max(BLOCK_BYTES // (8 * d), 16)
+    size = max(BLOCK_BYTES // (8 * d), d // 4)  # of wide rows as many as make the product worth adding
     product = np.zeros((d, d))
     convex = bool(weights.min(initial=0.0) >= 0)
     root = np.sqrt(weights) if convex else weights
@@ -270,4 +270,5 @@ def dense_sandwich(X: Any, weights: Array, rows: Places | None = None, threads: 
         for part in map(of_block, wave) if several == 1 else shared(of_block, wave, several, blas=True):
             if part is not None:
                 product += part
+            del part  # before the next one is made
     return product

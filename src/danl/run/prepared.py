@@ -135,8 +135,8 @@ def refuse_if_too_large(method: Any, regions: Regions) -> None:
         what = "a Hessian" if needed == 8 * d**2 else "curvature"
         raise InputError(
             f"method={method.name!r}: {d} coefficients make {what} of {needed / 1e9:.1f} GB, more than half of this "
-            f"machine's {memory / 1e9:.1f} GB; use method='danl' with curvature='lowrank:50', 'diag' or, with many "
-            "regions, 'block', or method='gd' or 'fedavg'"
+            f"machine's {memory / 1e9:.1f} GB; use method='danl', which chooses by itself, or curvature='lowrank:50', "
+            "'diag' or, with many regions, 'block', or method='gd' or 'fedavg'"
         )
 
 

@@ -150,9 +150,9 @@ def _in_units_of_the_diagonal(hessian: Array) -> ProjectedHessian:
     if not failed and _clearly_above(hessian, factor, floor):
         return ProjectedHessian(hessian, np.asarray(factor))
     scaled, scale = with_unit_diagonal(hessian)
-    if not failed and _above(scaled, floor):
+    if not failed and _above(scaled, floor, overwrite=True):
         return ProjectedHessian(hessian, np.asarray(factor))
-    eigenvalues, vectors = np.linalg.eigh(scaled)
+    eigenvalues, vectors = np.linalg.eigh(scaled if failed else with_unit_diagonal(hessian)[0])
     top = _top(eigenvalues)
     flat = eigenvalues < RELATIVE_FLOOR * top
     known, found = np.where(flat, top, eigenvalues), np.where(flat, 0.0, eigenvalues)
@@ -178,12 +178,12 @@ def _clearly_above(hessian: Array, factor: Array, floor: float) -> bool:
     return bool(shares.prod() > FAR * math.e * floor)
 
 
-def _above(hessian: Array, floor: float) -> bool:
+def _above(hessian: Array, floor: float, *, overwrite: bool = False) -> bool:
     """Whether every eigenvalue is above the floor, which a Cholesky factorisation proves."""
     diagonal = hessian.diagonal()
     if not np.isfinite(diagonal).all() or diagonal.min() <= floor:
         return False
-    shifted = hessian.copy()
+    shifted = hessian if overwrite else hessian.copy()
     shifted.flat[:: len(shifted) + 1] -= floor
     return bool(dpotrf(shifted.T, overwrite_a=1, clean=0)[1] == 0)  # columns, as LAPACK has them: no copy
 
