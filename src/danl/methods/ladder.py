@@ -283,8 +283,7 @@ class Ladder:
         if exact and self.since_hessian == 0 and self.form(options).kind == "full":
             ladder = replace(ladder, length=1.0)  # new curvature knows nothing of the steps that were too long
         length = ladder.length if exact or self.sampling.batch_size is None else self.sampling.length
-        length = 1.0 if exact and options.pairs > 0 else length
-        step = step if step.length == length else replace(step, length=length)
+        step = replace(step, length=1.0 if exact and options.pairs > 0 else length)
         if exact:
             halved = step.decrement <= self.lowest / 2
             ladder = replace(
@@ -295,8 +294,7 @@ class Ladder:
             )
             if step.decrement <= setup.tol or ladder._stalled(step, options):
                 return replace(ladder, why="the tolerance is reached"), step, None
-            if self.sampling.batch_size is not None:
-                ladder = replace(ladder, sampling=self.sampling.after_exact(step.gain, finish=options.finish))
+            ladder = replace(ladder, sampling=self.sampling.after_exact(step.gain, finish=options.finish))
         ladder, question = ladder._question(step, state, known, options, setup.tol, exact=exact)
         return ladder, step, question
 
