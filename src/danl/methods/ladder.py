@@ -77,10 +77,9 @@ GROWTH = 1.1
 """By how much a remembered length grows with every step that is accepted."""
 SLOW_MEMORY, SLOW_WINDOW = 0.5, 3
 """Steps from the memory fall short where the decrements shrink by less than this a step, over so many of them."""
-LONG_WINDOW = 8
-"""At rounding level, many workers go on without the word of everyone while the decrement halves over so many steps."""
-HELPED = 0.9
-"""New parts of Hessians helped when the decrements shrink to this share, at most, of what they shrank to before."""
+LONG_WINDOW, HELPED = 8, 0.9
+"""At rounding level, many workers go on without the word of everyone while the decrement halves over so many steps; new
+parts of Hessians helped when the decrements shrink to this share, at most, of what they shrank to before."""
 MOST_DETOURS = 6
 """After so many stretches of slow masked rounds, 2^5 steps from whole gradients are taken between two of them."""
 NEARBY = 0.1
@@ -189,8 +188,8 @@ class Ladder:
     # What happened.
 
     def with_curvature(self, options: DANL) -> Ladder:
-        gains = () if self.form(options).kind == "full" else self.gains  # pairs on a part go on
-        return replace(self, n_exchanged=self.n_exchanged + 1, since_hessian=0, gains=gains)
+        kept = self.form(options).kind != "full"  # pairs on a part go on
+        return replace(self, n_exchanged=self.n_exchanged + 1, since_hessian=0, gains=self.gains if kept else ())
 
     def after_rejection(self, options: DANL, *, everyone: bool) -> tuple[Ladder, Question]:
         """A step from the memory was rejected: after the second in a row, 2, 4, 8, ... exact steps before the next.
