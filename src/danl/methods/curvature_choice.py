@@ -85,6 +85,12 @@ def choose_curvature(setup: Setup) -> CurvatureChoice:
     return CurvatureChoice("full", each, cheaper)
 
 
+def price_here(setup: Setup, rows: int | None) -> float:
+    """What a Hessian of so many rows of each worker costs in this process, in exchanges of gradients."""
+    sizes = _Sizes.of(setup)
+    return sizes.hessian(sizes.rows if rows is None else min(sizes.rows, rows * setup.n_workers)) / sizes.exchange
+
+
 @dataclass(frozen=True)
 class _Sizes:
     """Sizes of what is computed at one place: by all workers in this process, or by the largest of them."""

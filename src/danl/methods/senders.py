@@ -20,6 +20,7 @@ import numpy as np
 from danl.errors import InputError, bad_argument
 from danl.frozen import replace
 from danl.methods.base import Setup
+from danl.methods.curvature_choice import price_here
 from danl.methods.membership import MANY
 from danl.methods.portions import Portions
 from danl.methods.prices import Prices
@@ -71,10 +72,15 @@ def rungs_of(options: DANL, setup: Setup, prices: Prices) -> tuple[Rung, ...]:
     dtype: Dtype = "float64"
     if options.hessian_dtype == "float32" or (options.hessian_dtype == "auto" and prices.in_seconds):
         dtype = "float32"
-    all_of_them = np.ones(n_workers, dtype=bool)
+    all_of_them, work = np.ones(n_workers, dtype=bool), None
+    if setup.rows_here and not prices.in_seconds and n_workers <= MANY and options.hessian_form.kind == "full":
+        work = price_here(setup, options.hessian_batch)
 
     def rung(senders: Mask, kind: Dtype = dtype) -> Rung:
-        return Rung(prices.curvature(senders, kind), int(senders.sum()), kind, senders)
+        price = prices.curvature(senders, kind)
+        if work is not None and senders.all():  # nothing travels: the cheaper of what it would send and what it takes
+            price = min(price, (1.0 + work) * prices.gradient)
+        return Rung(price, int(senders.sum()), kind, senders)
 
     rungs: list[Rung] = []
     if asked == "able":

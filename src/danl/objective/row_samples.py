@@ -36,10 +36,7 @@ def leverage_sample(objective: LocalObjective, w: Array, size: int, rng: np.rand
     """About `size` rows for the curvature at w; None for all of them."""
     if size >= objective.n_rows:
         return None
-    curvature = np.zeros(objective.n_rows)
-    for k, m, weights in objective.second_derivatives(w):
-        if k == m:
-            curvature += weights
+    curvature = _curvature_of_rows(objective, w)
     total = float(curvature.sum())
     if not (np.isfinite(total) and total > 0):  # a model that blew up, or nothing curved: as good as any
         return RowSample(np.sort(rng.choice(objective.n_rows, size=size, replace=False)))
@@ -53,8 +50,24 @@ def leverage_sample(objective: LocalObjective, w: Array, size: int, rng: np.rand
     return RowSample(chosen, 1.0 / chances[chosen])
 
 
+def _curvature_of_rows(objective: LocalObjective, w: Array) -> Array:
+    """r_j b_j, over all outputs; of a logistic loss p (1 - p) from one exponential: exact enough to draw by."""
+    both = getattr(objective.loss, "exp_value_and_first", None)
+    if both is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            chance = np.abs(both(objective.y, objective.margins(w))[1])
+        return np.asarray(objective.row_weights * (chance * (1.0 - chance)))
+    curvature = np.zeros(objective.n_rows)
+    for k, m, weights in objective.second_derivatives(w):
+        if k == m:
+            curvature += weights
+    return curvature
+
+
 def _at_most_one(chances: Array) -> Array:
     """No chance above 1: what is cut off is dealt to the others in proportion."""
+    if chances.max() <= 1:
+        return chances
     size = float(chances.sum())
     for _ in range(20):
         certain = chances >= 1
