@@ -177,7 +177,12 @@ def test_parts_of_hessians_of_made_up_rows():
     text = limited_memory.markdown(rows)
     assert "| one | alpha 1 | 20 | 10 (2) | 30 (2) |" in text
     assert "| one | alpha 1 | 0.500 x (2 %) | 1.50 x (20 %) |" in text
-    assert [goal[1:] for goal in limited_memory.goals(rows)] == [("1.50 x", "1.1 x", False), ("20.0 %", "10 %", False)]
+    assert [goal[1:] for goal in limited_memory.goals(rows)] == [
+        ("0.500 x", "1.1 x", True),
+        ("2.00 %", "10 %", True),
+        ("1.50 x", "1.1 x", False),
+        ("20.0 %", "10 %", False),
+    ]
     assert [goal[3] for goal in limited_memory.goals(rows[:1])] == [True, True]
 
 
@@ -185,7 +190,7 @@ def test_parts_of_hessians_of_made_up_rows():
 def test_a_gap_that_is_not_reached_misses_the_bar(status, ended):
     rows = [evaluated("danl", 10), evaluated("diag", 1001, reached=False, gap=2e-9, status=status)]
     assert f"| 2.0e-09 after 1,001 (2){ended} |" in limited_memory.markdown(rows)
-    assert limited_memory.goals(rows)[0][1:] == ("0.500 x, 1 not reached", "1.1 x", False)
+    assert limited_memory.goals(rows)[2][1:] == ("-, 1 not reached", "1.1 x", False)
 
 
 # --- bits ---
