@@ -320,3 +320,13 @@ def test_more_workers_than_rows_is_a_worker_a_row():
     model = DANLClassifier(workers=50).fit(X, y)
     assert model.result_.settings["workers"] == 12
     same_coefficients(model, logistic().fit(X, y))
+
+
+def test_a_step_that_overflows_is_refused_and_held_against_nobody():
+    """A gradient overflows before its loss does: entries of the rows are above 1."""
+    rng = np.random.default_rng(45)
+    X = rng.normal(size=(1000, 400)) + 5 * rng.normal(size=(1000, 1))
+    y = rng.poisson(np.exp(np.clip(0.3 * X[:, :20].mean(axis=1), -3, 3))).astype(float)
+    model = DANLRegressor(loss="poisson", workers=1).fit(X, y)
+    assert model.result_.status == "converged"
+    assert not model.result_.failures

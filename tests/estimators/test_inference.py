@@ -308,3 +308,11 @@ def test_rows_that_were_changed_after_the_fit_are_not_taken_for_those_of_the_mod
         model.summary()
     X[:, 2] -= 1.0
     assert model.summary().to_frame().shape[0] == X.shape[1] + 1
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e4, 1e8])
+def test_a_perfect_fit_is_rounding_and_not_other_rows(mean):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 5)) + mean
+    y = (X - mean) @ rng.normal(size=5) + 1.0
+    assert DANLRegressor(C=np.inf).fit(X, y).summary().to_frame().shape[0] == 6

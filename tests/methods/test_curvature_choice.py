@@ -136,3 +136,14 @@ def test_samples_lead_to_the_same_optimum_whoever_evaluates_them():
 def test_whole_after_is_checked():
     with pytest.raises(danl.InputError, match=r"whole_after=0: must be a whole number >= 1; leave it out for never"):
         DANL(curvature="diag", whole_after=0)
+
+
+def test_whole_hessians_of_nearly_separable_rows_take_steps_of_a_length_that_was_accepted():
+    """Curvature fades along the way: steps of length 1 from whole Hessians would be refused every other time."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(600, 400))
+    y = (X @ rng.normal(size=400) / 20 + rng.logistic(size=600) > 0).astype(float)
+    problem = Problem(danl.partition(X, y, workers=4, seed=0), alpha=1e-8)
+    result = danl.solve(problem, method="danl:curvature=diag,whole_after=40", max_rounds=200)
+    assert result.status == "converged"
+    assert sum(row.refused for row in result.history) < 0.25 * len(result.history)

@@ -31,8 +31,9 @@ from danl.run.result import Result
 from danl.run.solver import observed_information
 from danl.server.curvature import with_unit_diagonal
 
-OTHER_ROWS = 1e-6
-"""A loss at the fitted model that differs by more than this share is that of other rows."""
+OTHER_ROWS, ROUNDED = 1e-6, 1e-9
+"""A loss at the fitted model that differs by more than this share, and that of the largest of the fit, is that of other
+rows."""
 SINGULAR = 1e-12
 """A direction of the scaled information flatter than this share of the steepest is one the data says nothing about."""
 
@@ -81,7 +82,8 @@ class Inference:
 def _refuse_other_rows(answer: Result, result: Result) -> None:
     """Rows are not copied for a fit: refuse to tell errors of a model by rows that are others now."""
     then, now = result.history[-1].objective, float(answer.products.get("loss", np.nan))
-    if math.isfinite(then) and abs(now - then) > OTHER_ROWS * abs(then):
+    largest = float(np.nanmax(np.abs(result.history.column("objective"))))  # a perfect fit has rounding alone
+    if math.isfinite(then) and abs(now - then) > OTHER_ROWS * abs(then) + ROUNDED * largest:
         raise InputError(
             "summary: the rows are not those the model was fitted to; X or y was changed in place since: fit again, or "
             "give fit a copy"

@@ -71,10 +71,9 @@ PATIENCE = 16.0
 """A rung has failed once this many times the price of the next one was spent on it."""
 MISSING = 1.0
 """More senders, where the rest's gradients were off by more than this share of a step that was refused at the start."""
-BACKTRACKING = 6.0
-"""Shorter steps are tried, rather than new curvature, where it costs more than so many whole gradients each."""
-GROWTH = 1.1
-"""By how much a remembered length grows with every step that is accepted."""
+BACKTRACKING, GROWTH = 6.0, 1.1
+"""Shorter steps are tried, rather than new curvature, where it costs more than so many whole gradients each; a remembered
+length grows by so much with every step that is accepted."""
 SLOW_MEMORY, SLOW_WINDOW = 0.5, 3
 """Steps from the memory fall short where the decrements shrink by less than this a step, over so many of them."""
 LONG_WINDOW, HELPED = 8, 0.9
@@ -82,12 +81,11 @@ LONG_WINDOW, HELPED = 8, 0.9
 parts of Hessians helped when the decrements shrink to this share, at most, of what they shrank to before."""
 MOST_DETOURS = 6
 """After so many stretches of slow masked rounds, 2^5 steps from whole gradients are taken between two of them."""
-NEARBY = 0.1
-"""Of many workers, curvature from before is added to new where it is of a model with a smaller relative decrement."""
-MOST_REFUSED = 4
-"""After more refused steps in a row, whole gradients of everyone, of many workers as well."""
+NEARBY, MOST_REFUSED = 0.1, 4
+"""Of many workers, curvature from before is added to new where it is of a model with a smaller relative decrement; and
+after more refused steps in a row, whole gradients of everyone."""
 STALLED, STALLED_PARTS = 3, 20
-"""At rounding level, a gradient that has not halved over so many exact ones, with whole Hessians or parts, will not."""
+"""At rounding level, a gradient that has not halved over so many exact ones, of whole Hessians or parts, will not."""
 
 
 @storable
@@ -282,7 +280,8 @@ class Ladder:
         if exact and self.since_hessian == 0 and self.form(options).kind == "full":
             ladder = replace(ladder, length=1.0)  # new curvature knows nothing of the steps that were too long
         length = ladder.length if exact or self.sampling.batch_size is None else self.sampling.length
-        step = replace(step, length=1.0 if exact and options.pairs > 0 else length)
+        pairs = exact and options.pairs > 0 and not self.rungs[self.rung].whole  # they see to the length, but late
+        step = replace(step, length=1.0 if pairs else length)
         if exact:
             halved = step.decrement <= self.lowest / 2
             ladder = replace(
@@ -365,7 +364,8 @@ class Ladder:
         worth = float(options.whole_after or 0)
         if self.spent < worth * self.gradient_price or len(self.gains) <= LONG_WINDOW:
             return False
-        return steps_left(step, self.gains, LONG_WINDOW, tol) > worth
+        long = self.spent > 2 * worth * self.gradient_price  # refused steps are spent as well, and rates are rough
+        return steps_left(step, self.gains, LONG_WINDOW, tol) > (worth / 4 if long else worth)
 
     def _may_fall(self) -> bool:
         """Whether the decrement has halved over the newest steps, or these are too few since all was known to tell."""

@@ -145,7 +145,9 @@ class Batch:
         return made
 
     def _blocks_for(self, threads: int) -> list[RowBlock]:
-        """The rows in blocks for so many threads: a single one is cut between workers, which changes no bit."""
+        """The rows in blocks for so many threads: a single one is cut between workers, which may change the rounding of
+        dense products.
+        """
         if threads == 1 or len(self.blocks) > 1 or (self._dense and self.n_workers >= MANY_WORKERS):
             return self.blocks
         if threads not in self._cut:

@@ -1,7 +1,7 @@
 """Threads of this process: how many may work at once, and blocks of work that they share.
 
 The products with blocks of rows let other threads run while they compute. Results come in the order of the blocks, so
-that what is added up of them is the same to the bit, however many threads there are.
+that what is added up of them is the same up to rounding, however many threads there are.
 
 How many may work (`allowed`): as many as was asked for by an engine's option or by DANL_NUM_THREADS. Else what all of
 these leave: the processors this process may run on, OMP_NUM_THREADS and the like, which joblib and Ray set for their

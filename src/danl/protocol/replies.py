@@ -41,6 +41,8 @@ from danl.protocol.messages import (
 
 HUGE = 1e150
 """A model with an entry above this has blown up: what workers then say is not held against them."""
+NEARLY_INFINITE = 1e200
+"""From this loss on gradients and curvature may be infinite where the loss itself is not: entries of rows are large."""
 HUGE_LOSS = 1e15
 """With a loss that can overflow: from here on curvature may do so in float32."""
 NAMES = {
@@ -202,11 +204,11 @@ class ReplyRules:
         return np.asarray(self.penalties[worker] * self.penalised)
 
     def excused(self, loss: float, blown_up: bool, dtype: str = "float64") -> bool:
-        """Whether numbers need not be finite: the model has blown up, or the worker's loss has overflowed.
+        """Whether numbers need not be finite: the model has blown up, or the worker's loss has overflowed, or nearly.
 
         In float32 curvature overflows where the loss is merely huge.
         """
-        return blown_up or (self.overflows and loss >= (HUGE_LOSS if dtype == "float32" else math.inf))
+        return blown_up or (self.overflows and loss >= (HUGE_LOSS if dtype == "float32" else NEARLY_INFINITE))
 
     def validate_replies(self, exchange: Exchange, replies: Replies, weights: Array) -> Replies:
         """The replies that may pass, and the weighted sum of their curvatures; the others are failures ("invalid")."""
@@ -261,7 +263,7 @@ class ReplyRules:
         def blame(worker: int, fault: str) -> None:
             faults.setdefault(worker, Failure(worker, "invalid", fault))
 
-        overflowed = self.overflows & np.isposinf(replies.losses)
+        overflowed = self.overflows & (replies.losses >= NEARLY_INFINITE)  # gradients overflow before losses do
         if _has_losses(exchange.task):
             for row in np.flatnonzero(~(np.isfinite(replies.losses) | overflowed)):
                 blame(int(replies.workers[row]), f"its loss is {float(replies.losses[row])}")

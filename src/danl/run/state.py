@@ -15,6 +15,7 @@ import numpy as np
 from danl.errors import InputError
 from danl.frozen import at_once, replace
 from danl.methods import Info, State, Status
+from danl.objective.losses import Loss
 from danl.objective.problem import Problem
 from danl.policies import MaskRecord
 from danl.protocol.messages import Array, Failure
@@ -83,7 +84,8 @@ def start_of(run: PreparedRun) -> dict[str, Any]:
     """The part of a state that depends on where the run starts."""
     w0, ceiling = run.setup.w0, math.inf
     method_state = run.method.begin(run.setup)
-    known_finite = run.method_reports and (run.start_at_null or not w0.any())
+    own_loss = type(run.problem.loss).__module__ == Loss.__module__  # these are finite there
+    known_finite = run.method_reports and own_loss and (run.start_at_null or not w0.any())
     if run.monitor and isinstance(run.problem, Problem) and not known_finite:
         there = abs(run.problem.objective(w0))
         ceiling = there + (abs(run.problem.objective(np.zeros_like(w0))) if w0.any() else there)
