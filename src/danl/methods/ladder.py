@@ -72,8 +72,8 @@ PATIENCE = 16.0
 MISSING = 1.0
 """More senders, where the rest's gradients were off by more than this share of a step that was refused at the start."""
 BACKTRACKING, GROWTH = 6.0, 1.1
-"""Shorter steps are tried, rather than new curvature, where it costs more than so many whole gradients each; a remembered
-length grows by so much with every step that is accepted."""
+"""Shorter steps are tried, rather than new curvature, where it costs more than so many whole gradients each; a length
+that is remembered grows by so much with every step that is accepted."""
 SLOW_MEMORY, SLOW_WINDOW = 0.5, 3
 """Steps from the memory fall short where the decrements shrink by less than this a step, over so many of them."""
 LONG_WINDOW, HELPED = 8, 0.9
