@@ -41,7 +41,9 @@ def bars(path: Path, groups: Sequence[str], series: Mapping[str, Sequence[float 
     axes[0].set_ylim(bottom=10.0 ** np.floor(np.log10(least)))
     axes[0].set_ylabel(y)
     axes[0].set_title(title)
-    axes[0].legend(fontsize=8, ncols=2)
+    bottom, top = axes[0].get_ylim()
+    axes[0].set_ylim(bottom, top * 4)  # room for the legend above the bars
+    axes[0].legend(fontsize=8, ncols=3, loc="upper center")
     return _written(figure, path)
 
 
