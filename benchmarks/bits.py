@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import danl
-from benchmarks.measure import Row, Rows, prose, table
+from benchmarks.measure import Row, Rows, loaded, prose, table
 from benchmarks.network import reached
 from danl import History
 from danl.wording import floored
@@ -40,11 +40,7 @@ CURVE_POINTS = 80
 
 
 def measure(*, quick: bool = False, data: Sequence[str] = DATA) -> Rows:
-    rows: Rows = []
-    for name in data[:1] if quick else data:
-        loaded = danl.load_dataset(name)
-        rows += measure_one(name, loaded.X, loaded.y)
-    return rows
+    return [row for each in loaded(data[:1] if quick else data) for row in measure_one(*each)]
 
 
 def measure_one(name: str, X: Any, y: np.ndarray, *, methods: Sequence[str] = METHODS) -> Rows:

@@ -18,23 +18,19 @@ import numpy as np
 
 import danl
 from benchmarks.limited_memory import PENALTIES as ALL_PENALTIES
-from benchmarks.measure import Row, Rows, prose, table
+from benchmarks.measure import Row, Rows, loaded, prose, table
 
 TITLE = "Ending: no more than asked"
 WORKERS = 10
 DATA = ("a1a", "phishing", "a9a", "w8a")
 PENALTIES = {name: ALL_PENALTIES[name] for name in ("alpha 1e-3", "lambda 1e-4")}
-CALLS: tuple[dict[str, float], ...] = ({}, {"tol": 1e-12})
+CALLS: tuple[dict[str, float], ...] = ({}, {"tol": danl.DANLClassifier().tol})
 """The default call, and one with the default tolerance of the estimators."""
 GOAL_EXCHANGES, GOAL_HESSIANS = 1, 0
 
 
 def measure(*, quick: bool = False, data: Sequence[str] = DATA) -> Rows:
-    rows: Rows = []
-    for name in data[:1] if quick else data:
-        loaded = danl.load_dataset(name)
-        rows += measure_one(name, loaded.X, loaded.y)
-    return rows
+    return [row for each in loaded(data[:1] if quick else data) for row in measure_one(*each)]
 
 
 def measure_one(name: str, X: Any, y: np.ndarray) -> Rows:

@@ -19,7 +19,7 @@ from scipy import sparse
 from scipy.special import expit
 
 import danl
-from benchmarks.measure import Row, Rows, digits, geometric_mean, most, prose, table, times
+from benchmarks.measure import Row, Rows, digits, geometric_mean, loaded, most, prose, table, times
 from benchmarks.shape_cases import Shape, made
 
 TITLE = "Parts of Hessians beside limited-memory BFGS"
@@ -70,9 +70,7 @@ def measure(*, quick: bool = False, data: Sequence[str] = DATA) -> Rows:
 
 
 def settings(data: Sequence[str]) -> Iterator[tuple[str, Any, np.ndarray]]:
-    for name in data:
-        loaded = danl.load_dataset(name)
-        yield name, loaded.X, loaded.y
+    yield from loaded(data)
     for name, make in made_up().items():
         X, y = make()
         yield name, X, np.asarray(y, dtype=float)

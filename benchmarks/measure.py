@@ -8,7 +8,7 @@ import os
 import platform
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -129,6 +129,15 @@ def gradient_norm(X: Any, y: np.ndarray, w: np.ndarray, alpha: float) -> float:
 
 
 # --- data ---
+
+
+def loaded(data: Iterable[str]) -> Iterator[tuple[str, Any, np.ndarray]]:
+    """Data sets by name: each with its rows and targets."""
+    import danl
+
+    for name in data:
+        found = danl.load_dataset(name)
+        yield name, found.X, found.y
 
 
 def sparse_problem(rows: int, columns: int, entries: int, seed: int = 0) -> tuple[Any, np.ndarray]:

@@ -28,6 +28,7 @@ import numpy as np
 
 from danl.methods.base import Setup
 from danl.methods.membership import MANY
+from danl.objective.kernels import NEARLY_DENSE
 
 ENTRY, DENSE_PRODUCT, SPARSE_PRODUCT = 1e-9, 0.035e-9, 1.2e-9
 """Seconds: of a gradient for each entry of the rows, and of a Hessian for each pair of entries of a mean row; sparse
@@ -38,8 +39,6 @@ HERE, ELSEWHERE, LINE = 3e-4, 0.1, 1e7
 """Seconds of an exchange beside its work, in this process and with others, and bytes a second of a worker's line."""
 WHOLE, HESSIANS, DIGITS, PAIRS = 4.0, 2.5, 7.0, 40.0
 """Exchanges with whole Hessians, how many of these; digits that samples have to gain; exchanges with pairs alone."""
-NEARLY_DENSE = 0.24
-"""Share of entries from which on rows are multiplied as dense ones (`danl.objective.kernels`)."""
 FEWEST_ROWS = 20
 """Sampled rows for each column, at least."""
 WORTH = 0.85

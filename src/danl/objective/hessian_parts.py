@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from danl.objective.kernels import squares_transpose_times
 from danl.objective.local_objective import LocalObjective
 from danl.objective.losses import Array
 from danl.objective.regions import IntArray, Regions
@@ -29,11 +30,11 @@ CHUNK = 4_000_000
 
 def diagonal(objective: LocalObjective, w: Array) -> Array:
     """The diagonal of the Hessian, (d,)."""
-    layout, squares = objective.layout, objective.squares
+    layout = objective.layout
     parts = np.empty((layout.n_outputs, layout.columns))
     for k, m, weights in objective.second_derivatives(w):
         if k == m:
-            parts[k, : layout.n_features] = squares.T @ weights
+            parts[k, : layout.n_features] = squares_transpose_times(objective.X, weights)
             if layout.intercept:
                 parts[k, -1] = weights.sum()
     return np.asarray(parts.ravel() + objective.penalties)
