@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ class ShardInfo:
 
 def info_of(shard: Shard, binary: bool) -> ShardInfo:
     """What the server is to know of a shard."""
-    rows, stored = shard.n_rows, int(shard.X.nnz) if sparse.issparse(shard.X) else int(shard.X.size)
+    rows, stored = shard.n_rows, int(shard.X.indptr[-1]) if sparse.issparse(shard.X) else int(shard.X.size)
     ones = int(np.count_nonzero(shard.y == 1)) if binary else 0
     return ShardInfo(
         rows=rows,
@@ -174,6 +175,8 @@ def _bad_row(entry: str, value: float, allowed: str, row: int, rest: str = "") -
 
 def rows_of(X: Any, first: int, last: int) -> Any:
     """Consecutive rows, in the memory of the whole."""
+    if first == 0 and last == X.shape[0]:
+        return X
     if not sparse.issparse(X):
         return X[first:last]
     start, end = X.indptr[first], X.indptr[last]
@@ -188,11 +191,13 @@ def stacked_rows(parts: Sequence[Any]) -> Any:
     if not any(sparse.issparse(part) for part in parts):
         return stacked(parts)
     parts = [part if sparse.issparse(part) else sparse.csr_matrix(part) for part in parts]
-    lengths = np.concatenate([[0], *(np.diff(part.indptr) for part in parts)])
+    starts = list(accumulate((int(part.indptr[-1]) for part in parts), initial=0))
+    kind: Any = parts[0].indptr.dtype if starts[-1] < 2**31 else np.int64
     made = sparse.csr_matrix((sum(part.shape[0] for part in parts), parts[0].shape[1]))
     made.data = stacked([part.data[: part.indptr[-1]] for part in parts])
     made.indices = stacked([part.indices[: part.indptr[-1]] for part in parts])
-    made.indptr = np.cumsum(lengths).astype(parts[0].indptr.dtype)
+    ends = [np.add(part.indptr[1:], start, dtype=kind) for part, start in zip(parts, starts[:-1], strict=True)]
+    made.indptr = np.concatenate([np.zeros(1, dtype=kind), *ends])
     return made
 
 

@@ -153,6 +153,11 @@ class DANL:
         return made, choice.why
 
     @property
+    def curvature_when_needed(self) -> bool:
+        """Whether progress decides when Hessians are exchanged; every round they make it Newton's method, to the bit."""
+        return isinstance(self.curvature, str) and self.curvature != "once"
+
+    @property
     def reports_objective(self) -> bool:
         """Whether the objective at its model is always what the workers reported, and need not be measured."""
         return self.curvature != "once"

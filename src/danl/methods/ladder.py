@@ -50,7 +50,7 @@ from danl.methods.base import Setup
 from danl.methods.membership import MANY
 from danl.methods.prices import Prices
 from danl.methods.questions import Question, Sampling, Stretch
-from danl.methods.rates import shrinkage, steps_left
+from danl.methods.rates import shrinkage, steps_left, steps_with
 from danl.methods.senders import Rung, rungs_of
 from danl.protocol.hessian_form import WHOLE, HessianForm
 from danl.protocol.messages import Dtype, Mask
@@ -267,6 +267,11 @@ class Ladder:
         `exact`: the gradient is everyone's, whole, and of the base.
         """
         objective = objective_at_anchor(known, state.weights) if state.base.at_anchor else np.nan
+        moved, length = state.trial.step is not None, self.length
+        length = min(1.0, GROWTH * length) if moved else length
+        if exact and self.since_hessian == 0 and self.form(options).kind == "full":
+            length = 1.0  # new curvature knows nothing of the steps that were too long
+        halved = exact and step.decrement <= self.lowest / 2
         ladder = replace(
             self,
             decrement=step.decrement,
@@ -274,25 +279,19 @@ class Ladder:
             gains=(*self.gains, step.gain)[-max(options.window, LONG_WINDOW) - 1 :],
             first_gain=self.first_gain if self.since_hessian else step.gain,
             stretch=Stretch(objective) if exact else self.stretch.after(objective),
+            moved=moved or self.moved,
+            n_refused=0 if moved else self.n_refused,
+            length=length,
+            detour=max(self.detour - exact, 0),
+            lowest=step.decrement if halved else self.lowest,
+            n_without_halving=0 if halved else self.n_without_halving + exact,
+            sampling=self.sampling.after_exact(step.gain, finish=options.finish) if exact else self.sampling,
         )
-        if state.trial.step is not None:
-            ladder = replace(ladder, moved=True, n_refused=0, length=min(1.0, GROWTH * self.length))
-        if exact and self.since_hessian == 0 and self.form(options).kind == "full":
-            ladder = replace(ladder, length=1.0)  # new curvature knows nothing of the steps that were too long
-        length = ladder.length if exact or self.sampling.batch_size is None else self.sampling.length
+        length = length if exact or self.sampling.batch_size is None else self.sampling.length
         pairs = exact and options.pairs > 0 and not self.rungs[self.rung].whole  # they see to the length, but late
-        step = replace(step, length=1.0 if pairs else length)
-        if exact:
-            halved = step.decrement <= self.lowest / 2
-            ladder = replace(
-                ladder,
-                detour=max(self.detour - 1, 0),
-                lowest=step.decrement if halved else self.lowest,
-                n_without_halving=0 if halved else self.n_without_halving + 1,
-            )
-            if step.decrement <= setup.tol or ladder._stalled(step, options):
-                return replace(ladder, why="the tolerance is reached"), step, None
-            ladder = replace(ladder, sampling=self.sampling.after_exact(step.gain, finish=options.finish))
+        step = replace(step, length=step.length if pairs else length)
+        if exact and (step.decrement <= setup.tol or ladder._stalled(step, options)):
+            return replace(ladder, why="the tolerance is reached"), step, None
         ladder, question = ladder._question(step, state, known, options, setup.tol, exact=exact)
         return ladder, step, question
 
@@ -374,14 +373,15 @@ class Ladder:
 
     def _due(self, step: Step, known: Known, options: DANL, tol: float, *, exact: bool) -> bool:
         """Rule 5."""
-        promised, window = options.contraction, options.window
-        if not exact:
-            promised, window = max(promised, SLOW_MEMORY), max(window, SLOW_WINDOW)
+        window, price = options.window, self.rungs[self.rung].price / self.gradient_price
+        window = window if exact else max(window, SLOW_WINDOW)
         if self.since_hessian <= self.wait or len(self.gains) <= window:
             return False
-        if shrinkage(step, self.gains, window) <= promised**window:
+        left = steps_left(step, self.gains, window, tol)
+        if exact and left - steps_with(step.decrement, tol, sampled=self.hessian_rows is not None) <= price - 1.0:
             return False
-        if steps_left(step, self.gains, window, tol) * self.gradient_price <= PAYS * self.rungs[self.rung].price:
+        slow = shrinkage(step, self.gains, window) > max(options.contraction, SLOW_MEMORY) ** window
+        if not exact and not (slow and left > PAYS * price):
             return False
         if self.mismatch is None or known.hessians is None:
             return True

@@ -83,7 +83,8 @@ class Membership:
 
     def of(self, members: Mask) -> Membership:
         """With these members, once their Hessians are exchanged."""
-        return replace(self, members=members, regroup=False, complete=False)
+        complete = bool(members.all()) and not self.missed.any()
+        return replace(self, members=members, regroup=False, complete=complete)
 
     def reopened(self) -> Membership:
         """For a run that had ended and goes on: nobody has missed anything yet."""

@@ -7,12 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from danl.methods.acceptance import ROUNDING, Step
+from danl.methods.acceptance import ROUNDING, TINY, Step
 from danl.protocol.hessian_form import HessianForm
 
 OF_SAMPLES, OF_PARTS = 0.5, 0.1
 """Curvature of sampled rows, and pairs on a part of it, may show more than there is: decrements up to 1.1 and 3 times
 too small were seen."""
+
+
+RATE_OF_SAMPLES, SLOWEST = 0.1, 0.9
+"""What a step with the curvature of sampled rows leaves of the decrement, at least, and any step with a new Hessian, at
+most."""
 
 
 def shrinkage(step: Step, gains: Sequence[float], window: int) -> float:
@@ -28,6 +33,15 @@ def steps_left(step: Step, gains: Sequence[float], window: int, tol: float) -> f
         return np.inf
     least = max(tol**2 / 2, ROUNDING) * step.scale
     return math.log(max(step.gain / least, 1.0)) / (-math.log(ratio) / window) if ratio > 0 else 0.0
+
+
+def steps_with(decrement: float, tol: float, *, sampled: bool) -> float:
+    """Steps until the decrement is at most tol with the whole Hessian here: each leaves about as much as is left here.
+
+    That is the change of the curvature from here to the optimum; with pairs it is not more. A sample leaves more.
+    """
+    share = min(max(decrement, RATE_OF_SAMPLES if sampled else TINY), SLOWEST)
+    return math.log(max(decrement / max(tol, ROUNDING), 1.0)) / -math.log(share)
 
 
 def certain_share(form: HessianForm, rows: int | None) -> float:

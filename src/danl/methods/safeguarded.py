@@ -41,6 +41,7 @@ from danl.methods.acceptance import Step, anchored, objective_at_anchor, trial_a
 from danl.methods.asking import Asking
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.curvature_exchange import new_curvature, sketch_number, with_common_pair, without_pairs
+from danl.methods.extrapolation import extrapolated_length
 from danl.methods.ladder import Ladder
 from danl.methods.membership import Membership, weights_among
 from danl.methods.questions import Question
@@ -51,7 +52,7 @@ from danl.protocol.messages import Array, Exchange, Mask
 from danl.protocol.replies import Replies
 from danl.server.curvature import Curvature
 from danl.server.memory import Memory
-from danl.server.quasi_newton import QuasiNewton
+from danl.server.quasi_newton import QuasiNewton, WholeGradient
 from danl.server.some_hessians import SomeHessians
 
 if TYPE_CHECKING:
@@ -332,6 +333,9 @@ class Safeguarded:
         if isinstance(curvature, QuasiNewton):  # what the pairs have not seen may be as flat as the part says
             share *= min(curvature.scale, 1.0)
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
+        if exact and known.hessians is not None and known.hessians.everyone and self.options.curvature_when_needed:
+            length = extrapolated_length(_last(state), curvature, base.w, gradient, state.ladder.since_hessian)
+            step = replace(step, length=length)
         ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)
         status, remark = (None, None) if question else final_status("converged", known.initial, base.w, step)
         if exact:
@@ -340,6 +344,13 @@ class Safeguarded:
         trial = _trial(question or "full", base, step) if status is None else state.trial
         state = replace(state, trial=trial, ladder=ladder, known=known, status=status, remark=remark)
         return _recorded(state, exact_norm=norm, rejected=rejected)
+
+
+def _last(state: SafeguardedState) -> WholeGradient | None:
+    """The whole gradient before the newest one, of the same workers."""
+    curvature = None if state.known is None else state.known.curvature
+    last = curvature.pairs.newest if isinstance(curvature, QuasiNewton) else None
+    return last if last is not None and last.same_workers(state.weights) else None
 
 
 def _all_reported(state: SafeguardedState, losses: Array) -> bool:

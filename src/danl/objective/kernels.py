@@ -52,12 +52,18 @@ def _csc_matvec(rows: int, columns: int, indptr: Any, indices: Any, data: Any, s
     product += sparse.csc_matrix((data, indices, indptr), shape=(rows, columns)) @ slopes
 
 
+def _csr_todense(rows: int, columns: int, indptr: Any, indices: Any, data: Any, dense: Array) -> None:
+    """Add CSR rows to dense ones."""
+    dense += sparse.csr_matrix((data, indices, indptr), shape=(rows, columns)).toarray()
+
+
 try:  # what scipy's products end in; a small one spends as long on the way there
     from scipy.sparse._sparsetools import csc_matvec as csc_matvec
     from scipy.sparse._sparsetools import csr_matmat as csr_matmat
     from scipy.sparse._sparsetools import csr_matvec as csr_matvec
+    from scipy.sparse._sparsetools import csr_todense as csr_todense
 except ImportError:  # not public: another scipy may have moved it
-    csc_matvec, csr_matvec, csr_matmat = _csc_matvec, _csr_matvec, None
+    csc_matvec, csr_matvec, csr_todense, csr_matmat = _csc_matvec, _csr_matvec, _csr_todense, None
 
 
 def times(X: Any, w: Array) -> Array:
@@ -170,8 +176,7 @@ class Sandwich:
             return partial(self._dense, X)
         n_rows, d = X.shape
         if X.nnz > NEARLY_DENSE * n_rows * d:
-            dense = X.toarray()  # at most three times the memory of the sparse one
-            return partial(self._dense, dense)
+            return partial(self._dense, X)
         work = float(np.square(np.diff(X.indptr).astype(float)).sum())
         if (work > LARGE or "tabmat" in sys.modules) and is_installed("tabmat"):
             return tabmat_sandwich(X, lambda: self.threads)
@@ -198,7 +203,8 @@ def tabmat_sandwich(X: Any, wanted: Callable[[], int | None] = lambda: 1) -> Cal
             return matrix.sandwich(weights[first:last], own) if own is None or own.size else None
 
         at_once = max(1, SPARSE_PRODUCTS // total.size)
-        threads = allowed(wanted()) if at_once > 1 else 1  # products that are too large are left to OpenMP
+        several = at_once > 1 and len(blocks) > 1  # products that are too large are left to OpenMP
+        threads = allowed(wanted()) if several else 1
         for first in range(0, len(blocks), at_once):
             wave = blocks[first : first + at_once]
             for part in map(of_block, wave) if threads == 1 else shared(of_block, wave, threads, openmp=True):
@@ -213,6 +219,8 @@ def row_boundaries(X: Any, most: int, first: int = 0, last: int | None = None) -
     """Where blocks of sparse rows begin, and where the last one ends: each of about `most` stored entries or fewer."""
     last = int(X.shape[0]) if last is None else last
     start, end = int(X.indptr[first]), int(X.indptr[last])
+    if end - start <= most:
+        return [first, last]
     cuts = np.searchsorted(X.indptr, np.linspace(start, end, max(1, -(-(end - start) // most)) + 1)[1:-1])
     return [first, *np.unique(cuts[(cuts > first) & (cuts < last)]).tolist(), last]
 
@@ -242,27 +250,43 @@ def scipy_sandwich(X: Any, weights: Array, rows: Places | None = None, columns: 
     return product.reshape(d, d)
 
 
+def dense_rows(X: Any, first: int, last: int, room: Array) -> Array:
+    """Sparse rows as dense ones, put at the beginning of what there is room in."""
+    block = room[: last - first]
+    block[...] = 0.0
+    start, end = X.indptr[first], X.indptr[last]
+    csr_todense(*block.shape, X.indptr[first : last + 1] - start, X.indices[start:end], X.data[start:end], block)
+    return block
+
+
 def dense_sandwich(X: Any, weights: Array, rows: Places | None = None, threads: int | None = 1) -> Array:
-    """The product of a dense matrix, block by block of rows that stay in the cache."""
+    """The product of a matrix that is dense or nearly so, block by block of dense rows that stay in the cache."""
     n_rows, d = X.shape
     size = max(BLOCK_BYTES // (8 * d), d // 4)  # of wide rows as many as make the product worth adding
     product = np.zeros((d, d))
     convex = bool(weights.min(initial=0.0) >= 0)
     root = np.sqrt(weights) if convex else weights
+    is_sparse, rooms = sparse.issparse(X), list[Array]()  # new memory for every block would take as long as its product
 
     def of_block(first: int) -> Array | None:
-        block, own = X[first : first + size], root[first : first + size]
-        if rows is not None:
-            counted = within(rows, first, first + size)
-            if not counted.size:
-                return None
-            block, own = block[counted], own[counted]
+        last = min(first + size, n_rows)
+        counted: Any = slice(None) if rows is None else within(rows, first, last)
+        if rows is not None and not counted.size:
+            return None
+        try:
+            room = rooms.pop()
+        except IndexError:  # one for every thread
+            room = np.empty((size, d))
+        block = dense_rows(X, first, last, room) if is_sparse else X[first:last]
+        block, own = block[counted], root[first:last, None][counted]
         with np.errstate(over="ignore", invalid="ignore"):  # which each thread has its own of
-            scaled = block * own[:, None]
-            return np.asarray(scaled.T @ (scaled if convex else block))  # times its own transpose: half of the work
+            scaled = np.multiply(block, own, out=room[: len(own)] if convex or not is_sparse else None)
+            made = np.asarray(scaled.T @ (scaled if convex else block))  # times its own transpose: half of the work
+        rooms.append(room)
+        return made
 
     # A wide matrix is left to the threads of BLAS: its products would take more room than the matrix.
-    several = allowed(threads) if d <= NARROW and X.size >= SHARED_NUMBERS else 1
+    several = allowed(threads) if d <= NARROW and n_rows * d >= SHARED_NUMBERS else 1
     at_once = max(several, PRODUCTS // (d * d))
     starts = range(0, n_rows, size)
     waves = [starts[first : first + at_once] for first in range(0, len(starts), at_once)]

@@ -19,7 +19,7 @@ from scipy import sparse
 
 from danl._scipy import expit, softmax
 from danl.frozen import at_once, cached_property
-from danl.objective.kernels import Sandwich, few_rows, squares_transpose_times, times, transpose_times
+from danl.objective.kernels import Sandwich, few_rows, repeated_value, squares_transpose_times, times, transpose_times
 from danl.objective.layout import Layout
 from danl.objective.losses import Array, Loss, outputs_of, value_and_first, weighted_second_derivatives
 
@@ -183,6 +183,10 @@ class LocalObjective:
     @cached_property
     def relative_squares(self) -> Array:
         """sum_c a_jc^2 / mean_square_c of every row: what it adds to the columns, beside what is there of each."""
+        value = repeated_value(self.X) if sparse.issparse(self.X) else None
+        if value is not None:  # its squares are as many times themselves
+            own = times(self.X, _inverse(np.abs(transpose_times(self.X, self.row_weights))))
+            return np.abs(own) + float(self.intercept)
         inverse = _inverse(squares_transpose_times(self.X, self.row_weights))
         if sparse.issparse(self.X):
             own = times(self.squares, inverse)

@@ -22,6 +22,8 @@ from danl.objective.losses import Array
 
 BY_LEVERAGE = 0.7
 """The share of the draw that goes by leverage."""
+LARGE = 0.25
+"""Rows whose chance is to be cut off are looked for among those with more than this first."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,15 @@ def leverage_sample(objective: LocalObjective, w: Array, size: int, rng: np.rand
     total = float(curvature.sum())
     if not (np.isfinite(total) and total > 0):  # a model that blew up, or nothing curved: as good as any
         return RowSample(np.sort(rng.choice(objective.n_rows, size=size, replace=False)))
-    leverage = curvature * objective.relative_squares
-    chances = curvature / total
-    if leverage.any():  # else rows without entries are all that is curved
-        chances = BY_LEVERAGE * leverage / leverage.sum() + (1 - BY_LEVERAGE) * chances
-    chances = _at_most_one(size * chances)
-    ends = np.cumsum(chances) + rng.random()
-    chosen = np.flatnonzero(np.diff(np.floor(ends), prepend=np.floor(ends[0] - chances[0])) > 0)
+    relative = objective.relative_squares
+    of_leverage = float(curvature @ relative)
+    if of_leverage > 0:
+        chances = curvature * (BY_LEVERAGE * size / of_leverage * relative + (1 - BY_LEVERAGE) * size / total)
+    else:  # rows without entries are all that is curved
+        chances = size / total * curvature
+    chances = _at_most_one(chances, size)
+    passed = (np.cumsum(chances) + rng.random()).astype(np.int64)
+    chosen = np.flatnonzero(np.diff(passed, prepend=0))
     return RowSample(chosen, 1.0 / chances[chosen])
 
 
@@ -64,16 +68,20 @@ def _curvature_of_rows(objective: LocalObjective, w: Array) -> Array:
     return curvature
 
 
-def _at_most_one(chances: Array) -> Array:
-    """No chance above 1: what is cut off is dealt to the others in proportion."""
+def _at_most_one(chances: Array, size: int) -> Array:
+    """No chance above 1: what is cut off is dealt to the others in proportion, and they add up to `size` still.
+
+    With the largest certain, the others grow by a factor; as few are certain as leave none of these above 1.
+    """
     if chances.max() <= 1:
         return chances
-    size = float(chances.sum())
-    for _ in range(20):
-        certain = chances >= 1
-        left = float(chances[~certain].sum())
-        if left <= 0 or not (chances > 1).any():
-            break
-        factor = max(size - float(certain.sum()), 0.0) / left
-        chances = np.where(certain, 1.0, factor * chances)
-    return np.minimum(chances, 1.0)
+    for least in (LARGE, 0.0):  # those below are hardly ever certain
+        above = np.sort(chances[chances > least])
+        below = size - float(above.sum()) if least else 0.0
+        left = below + np.append(0.0, np.cumsum(above))  # of all but the largest, with 0, 1, 2, ... of these among them
+        drawn = np.arange(size - len(above), size + 1.0)
+        fit = (drawn >= 0) & (left > 0) & (drawn * np.append(least, above) <= left)
+        if fit.any():
+            last = len(above) - int(np.argmax(fit[::-1]))
+            return np.asarray(np.minimum(drawn[last] / left[last] * chances, 1.0))
+    return np.asarray(chances > 0, dtype=float)  # there are no more rows than are to be drawn

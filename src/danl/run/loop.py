@@ -269,11 +269,13 @@ class Loop:
         run, before = self.run, self.state
         if not run.monitor or not isinstance(run.problem, Problem):
             return info.objective, info.exact_norm
+        objective, norm = info.objective, info.exact_norm
+        if not math.isnan(objective) and not math.isnan(norm):
+            return objective, norm
         weights = getattr(method_state, "weights", run.setup.weights)  # fewer workers, another objective
         then = getattr(before.method_state, "weights", run.setup.weights)
         moved = w is not before.w and not np.array_equal(w, before.w)  # not the same object where a run was resumed
         same = before.exchanges > 0 and not moved and (weights is then or np.array_equal(weights, then))
-        objective, norm = info.objective, info.exact_norm
         if math.isnan(objective) and run.method_reports:
             objective = self.history[-1].objective if same else run.problem.objective(w, weights)
         if not math.isnan(objective):

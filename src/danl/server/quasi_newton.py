@@ -38,6 +38,10 @@ class WholeGradient:
     gradient: Array
     weights: Array
 
+    def same_workers(self, weights: Array) -> bool:
+        """Whether everyone counts the same by these weights."""
+        return self.weights is weights or np.array_equal(self.weights, weights)
+
 
 @storable
 @at_once
@@ -60,7 +64,7 @@ class Pairs:
     def with_gradient(self, w: Array, gradient: Array, weights: Array, most: int) -> Pairs:
         """What a whole gradient adds: a pair with the one before it, if that was of the same workers."""
         before, made = self.newest, self
-        if before is not None and np.array_equal(before.weights, weights):
+        if before is not None and before.same_workers(weights):
             made = self.with_pair(w - before.w, gradient - before.gradient, most)
         elif before is not None:
             made = Pairs.none(len(w))
@@ -73,7 +77,8 @@ class Pairs:
             return self
         # Scaled so that s . y = 1: the equations do not change, and no number is far from the others.
         scale = 1.0 / np.sqrt(product)
-        steps, changes = np.vstack([self.steps, scale * step]), np.vstack([self.changes, scale * change])
+        steps = np.concatenate([self.steps, (scale * step)[None]])
+        changes = np.concatenate([self.changes, (scale * change)[None]])
         return replace(self, steps=steps[-most:], changes=changes[-most:])
 
     def on(self, matrix: Array) -> Array:
