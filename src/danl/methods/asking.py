@@ -100,7 +100,7 @@ class Asking:
     def _with_curvature(self, number: int, asked: IntArray) -> Exchange:
         """Whole gradients of some workers, and the curvature of the senders among them."""
         senders, task = self._senders[asked], self._hessian_task(number)
-        if senders.all():
+        if np.count_nonzero(senders) == len(senders):
             return Exchange("hessian", task, asked)
         numbers = np.where(senders, self._numbers, 0)
         return Exchange("hessian", task, asked, pieces=np.stack([np.zeros_like(numbers), numbers], axis=1))

@@ -154,7 +154,7 @@ class DANL:
 
     @property
     def curvature_when_needed(self) -> bool:
-        """Whether progress decides when Hessians are exchanged; every round they make it Newton's method, to the bit."""
+        """Whether progress decides when Hessians are exchanged; with one in every round it is Newton's method."""
         return isinstance(self.curvature, str) and self.curvature != "once"
 
     @property

@@ -15,9 +15,10 @@ After every step that was accepted, the first of these that holds decides:
        ones once as many exchanges have passed as these would cost (`whole_after`), and as many are still to come
     4  curvature costs hardly more than the gradients alone (a fast machine's Hessian is there before a slow one's
        gradient): it is asked for every time, unless masks are "always" wanted
-    5  curvature is due: the gains fell by less than `contraction` a step over the last `window` steps; what is left at
-       that rate costs more than PAYS of its price; and the gradients of those who would send it changed in another way
-       than their last curvature said: it is old, and not only that of others
+    5  curvature is due: what is left costs more, at the rate of the last `window` steps, than new curvature and what
+       would be left with it; from the memory, where the gains fell by less than `contraction` a step and what is left
+       costs more than PAYS of its price; and the gradients of those who would send it changed in another way than their
+       last curvature said: it is old, and not only that of others
     6  a step from the memory was refused, masked rounds were slow, or nobody has sent a region for long: whole
        gradients of everyone
     7  masks do not bind, masked rounds cost at most MASKS_PAY of whole gradients and gain at least half as much: a
@@ -28,8 +29,8 @@ After every step that was accepted, the first of these that holds decides:
 A step that was refused, where the rest's gradients changed in another way than what stands in for their curvature said:
 one rung up at once if nothing was gained on this rung yet, as a wrong step far from the optimum leads to where every
 later one is short. Else, where the curvature is not that of the base and not dear, new curvature there; else a shorter
-step. A rung down comes when curvature has kept its promise for twice its wait, after the second climb for four times
-that wait, and so on.
+step, and the next ones grow to twice its length with each that is accepted. A rung down comes when curvature has kept
+its promise for twice its wait, after the second climb for four times that wait, and so on.
 
 Of more than MANY workers somebody is always missing. There, curvature and gradients of those who answer will do, in
 place of everyone's, in rule 6 and after a refusal, until too many steps were refused or everyone's losses refused one;
@@ -116,6 +117,7 @@ class Ladder:
     length: float = 1.0  # of steps that are not exact: halved when one is rejected, grown when one is accepted
     n_rejected: int = 0  # of these since one was accepted
     n_refused: int = 0  # exact steps from the same base
+    damping: float = 1.0  # length of exact steps since one was refused: twice as long with each that is accepted
     certain: bool = False  # everyone refused what some had accepted: they are asked, until an exact step is settled
     detour: int = 0  # exact steps to take before masked rounds are tried again
     stretch: Stretch = field(default_factory=lambda: Stretch(np.nan))  # of masked rounds
@@ -146,7 +148,7 @@ class Ladder:
     def senders(self, setup: Setup, alive: Mask) -> Mask:
         """Who is to send curvature in the next exchange of it, (N,)."""
         chosen = self.rungs[self.rung].of_turn(self.n_exchanged, setup) & alive
-        return chosen if chosen.any() else alive
+        return chosen if np.count_nonzero(chosen) else alive
 
     def form(self, options: DANL) -> HessianForm:
         """What is exchanged of a Hessian."""
@@ -248,7 +250,8 @@ class Ladder:
             best = -step.slope / (2 * second_derivative) if second_derivative > 0 else step.length
             shorter = replace(step, length=float(np.clip(best, 0.1 * step.length, 0.5 * step.length)))
         length = min(self.length, shorter.length)
-        return replace(self, length=length, n_refused=self.n_refused + 1, why="refused: too long a step"), shorter
+        changes = {"length": length, "n_refused": self.n_refused + 1, "damping": shorter.length}
+        return replace(self, why="refused: too long a step", **changes), shorter
 
     def regrouped(self) -> Ladder:
         return replace(self, lowest=np.inf, n_without_halving=0, mismatch=None)
@@ -267,9 +270,9 @@ class Ladder:
         `exact`: the gradient is everyone's, whole, and of the base.
         """
         objective = objective_at_anchor(known, state.weights) if state.base.at_anchor else np.nan
-        moved, length = state.trial.step is not None, self.length
-        length = min(1.0, GROWTH * length) if moved else length
-        if exact and self.since_hessian == 0 and self.form(options).kind == "full":
+        moved, whole = state.trial.step is not None, self.form(options).kind == "full"
+        length = min(1.0, GROWTH * self.length) if moved else self.length
+        if exact and self.since_hessian == 0 and whole:
             length = 1.0  # new curvature knows nothing of the steps that were too long
         halved = exact and step.decrement <= self.lowest / 2
         ladder = replace(
@@ -282,14 +285,16 @@ class Ladder:
             moved=moved or self.moved,
             n_refused=0 if moved else self.n_refused,
             length=length,
+            damping=min(1.0, 2 * self.damping) if exact and moved else self.damping,
             detour=max(self.detour - exact, 0),
             lowest=step.decrement if halved else self.lowest,
             n_without_halving=0 if halved else self.n_without_halving + exact,
             sampling=self.sampling.after_exact(step.gain, finish=options.finish) if exact else self.sampling,
         )
         length = length if exact or self.sampling.batch_size is None else self.sampling.length
-        pairs = exact and options.pairs > 0 and not self.rungs[self.rung].whole  # they see to the length, but late
-        step = replace(step, length=step.length if pairs else length)
+        if exact and options.pairs > 0 and not self.rungs[self.rung].whole:  # pairs see to the length, but late
+            length = step.length * (ladder.damping if whole and options.curvature_when_needed else 1.0)
+        step = replace(step, length=length)
         if exact and (step.decrement <= setup.tol or ladder._stalled(step, options)):
             return replace(ladder, why="the tolerance is reached"), step, None
         ladder, question = ladder._question(step, state, known, options, setup.tol, exact=exact)
@@ -342,12 +347,12 @@ class Ladder:
             return ask("full", "gradients pay, gathered in portions")
         if self.detour > 0:
             return ask(self.of_these("full"), "before the memory is trusted again")
-        if nobody_sent(state, known, options.gamma_max):
+        if state.round - known.memory.last_sent(state.membership.members) > options.gamma_max:
             return ask("full", "a region was not sent for long")
         wanted = options.masks == "always" or self.sampling.batch_size is not None  # the memory averages noise away
         if not wanted and not self.masked_price <= MASKS_PAY * self.gradient_price:
             masks = "" if math.isinf(self.masked_price) else "; masks would save too little"
-            someone_missed = not self.many and not state.membership.complete
+            someone_missed = not self.many and not state.membership.steady
             return ask("full" if someone_missed else "gradient", f"gradients pay{masks}")
         if self.stretch.rounds != SLOW_WINDOW:
             return ask("masked", "masks are wanted" if wanted else "masks are cheap")
@@ -392,9 +397,3 @@ class Ladder:
         since = max(self.since_hessian - 1, 1)
         rate = float((step.gain / self.first_gain) ** (1.0 / since)) if self.first_gain else 0.0
         return rate if exact and self.since_hessian > self.wait and rate > SLOW_MEMORY else None
-
-
-def nobody_sent(state: SafeguardedState, known: Known, rounds: int) -> bool:
-    """Whether there is a region that no member has sent anything about for more than so many rounds."""
-    newest = known.memory.stamps[state.membership.members].max(axis=0)
-    return bool(state.round - newest.min() > rounds)

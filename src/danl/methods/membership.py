@@ -43,6 +43,7 @@ class Membership:
     complete: bool = True  # everyone is a member, and nobody missed anything
     asked: int = 0  # questions to workers so far that are alive, where there are many
     unanswered: int = 0  # of these
+    steady: bool = True  # nobody has missed anything so far
 
     @classmethod
     def everyone(cls, n_workers: int) -> Membership:
@@ -60,7 +61,7 @@ class Membership:
             nobody, everyone = np.zeros(count, dtype=np.int64), np.ones(count, dtype=bool)
             return replace(self, missed=nobody, alive=everyone, quorate=True, complete=True)
         missed, here = self.missed.copy(), replies.workers
-        asked, unanswered = self.asked, self.unanswered
+        asked, unanswered, steady = self.asked, self.unanswered, self.steady and not replies.failures
         if len(missed) > MANY:
             absent = int(self.alive[list(replies.absent)].sum()) if replies.failures else 0
             asked, unanswered = asked + absent + len(here), unanswered + absent
@@ -74,17 +75,17 @@ class Membership:
         alive = missed < patience
         quorate = bool(alive.sum() > quorum * len(alive))
         if starting or not quorate:
-            return Membership(missed, alive, self.members, self.regroup, quorate, False, asked, unanswered)
+            return Membership(missed, alive, self.members, self.regroup, quorate, False, asked, unanswered, steady)
         back = not all_asked and not self.members[here].all()
         left = bool((self.members & ~alive).any())
         members = self.members & alive if left else self.members
         complete = not missed.any() and bool(members.all())
-        return Membership(missed, alive, members, self.regroup or back or left, True, complete, asked, unanswered)
+        regroup = self.regroup or back or left
+        return Membership(missed, alive, members, regroup, True, complete, asked, unanswered, steady)
 
     def of(self, members: Mask) -> Membership:
         """With these members, once their Hessians are exchanged."""
-        complete = bool(members.all()) and not self.missed.any()
-        return replace(self, members=members, regroup=False, complete=complete)
+        return replace(self, members=members, regroup=False, complete=self.steady)
 
     def reopened(self) -> Membership:
         """For a run that had ended and goes on: nobody has missed anything yet."""

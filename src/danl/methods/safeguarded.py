@@ -306,6 +306,11 @@ class Safeguarded:
 
     # Rules 2 to 4.
 
+    def _may_extrapolate(self, known: Known) -> bool:
+        """Whether curvature is that of everyone, and exchanged when progress asks for it."""
+        everyone = known.hessians is not None and known.hessians.everyone
+        return everyone and self.options.curvature_when_needed
+
     def _estimated_gradient(self, state: SafeguardedState, known: Known, setup: Setup) -> Array:
         """The gradient at the base that the memory makes up."""
         if self.options.memory == "raw":
@@ -333,7 +338,7 @@ class Safeguarded:
         if isinstance(curvature, QuasiNewton):  # what the pairs have not seen may be as flat as the part says
             share *= min(curvature.scale, 1.0)
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
-        if exact and known.hessians is not None and known.hessians.everyone and self.options.curvature_when_needed:
+        if exact and state.ladder.damping == 1.0 and self._may_extrapolate(known):
             length = extrapolated_length(_last(state), curvature, base.w, gradient, state.ladder.since_hessian)
             step = replace(step, length=length)
         ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)

@@ -285,6 +285,8 @@ def dense_sandwich(X: Any, weights: Array, rows: Places | None = None, threads: 
         rooms.append(room)
         return made
 
+    if n_rows <= size:
+        return product if (made := of_block(0)) is None else made
     # A wide matrix is left to the threads of BLAS: its products would take more room than the matrix.
     several = allowed(threads) if d <= NARROW and n_rows * d >= SHARED_NUMBERS else 1
     at_once = max(several, PRODUCTS // (d * d))

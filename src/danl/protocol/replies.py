@@ -151,6 +151,11 @@ class Replies:
         losses[self.workers] = np.where(np.isnan(self.losses), np.inf, self.losses)
         return losses
 
+    def all_trained(self, n_workers: int) -> bool:
+        """Whether everyone sent something to learn from about everything."""
+        learnt = self.gradients is not None or "w" in self.values
+        return learnt and self.masks is None and len(self.workers) == n_workers
+
     def trained(self, n_workers: int, n_regions: int) -> Mask:
         """Which (worker, region) pairs sent something to learn from, (N, Q)."""
         learnt = self.gradients is not None or "w" in self.values

@@ -115,7 +115,8 @@ class Loop:
     def open(self) -> None:
         """Tell the engine what its workers work on."""
         setup = self.run.setup
-        self._refuse(_wrong_state("begin", self.state.method_state, setup.n_coefficients))
+        if not self.run.ask_moments or self.state.exchanges:  # else it begins when they are known
+            self._refuse(_wrong_state("begin", self.state.method_state, setup.n_coefficients))
         own = setup.policy if setup.policy.side == "worker" else None
         self.engine.open(self.run.problem, regions=setup.regions, policy=own, seed=setup.seed)
 
@@ -227,11 +228,11 @@ class Loop:
         exchange = self.run.setup.ask_everyone("moments", MomentsTask(0))
         exchange, replies, state = self._transport(exchange, fatal=("invalid",))
         begin = after_moments(self.run, replies)
-        if begin is not self.run:
-            moved = begin.problem is not self.run.problem
-            self.run, state = begin, replace(state, **start_of(begin))
-            if moved:
-                self.open()
+        moved = begin.problem is not self.run.problem
+        self.run, state = begin, replace(state, **start_of(begin))
+        self._refuse(_wrong_state("begin", state.method_state, begin.setup.n_coefficients))
+        if moved:
+            self.open()
         elapsed = time.perf_counter() - begun
         changes, row = self._record(state, state.method_state, state.info, exchange, replies, state.w, elapsed)
         return replace(state, **changes), row
@@ -299,13 +300,15 @@ class Loop:
         run, task, masks, pruned = self.run, exchange.task, state.masks, state.pruning_error
         regions, uncovered, untrained = run.setup.regions, state.uncovered, state.untrained_rounds
         objective, grad_norm = self._measure(method_state, info, w)
-        trained = replies.trained(*masks.staleness.shape)
         up, down = bytes_up(exchange, replies, regions), bytes_down(exchange, regions)
-        coverage = tuple(coverage_counts(trained).tolist())
-        if exchange.kind in TRAINING:
+        n_workers, n_regions = masks.staleness.shape
+        as_ever = replies.all_trained(n_workers) and run.trace is None and not masks.max_staleness
+        trained: Any = None if as_ever else replies.trained(n_workers, n_regions)
+        coverage = (n_workers,) * n_regions if as_ever else tuple(coverage_counts(trained).tolist())
+        if exchange.kind in TRAINING and not as_ever:
             masks = masks.after(trained, coverage)
         if exchange.kind == "gradient" and isinstance(task, GradientTask):
-            if task.submodel == "pruned":
+            if task.submodel == "pruned" and not as_ever:
                 pruned = max(pruned, pruning_error(exchange, replies, trained, regions))
             if task.round > 0:  # a round of Algorithm 1, not a portion of what is gathered
                 uncovered = tuple([0 if count else n + 1 for count, n in zip(coverage, uncovered, strict=True)])
@@ -324,10 +327,10 @@ class Loop:
         if run.trace is not None:
             run.trace.note(
                 state.exchanges,
-                _by_worker(len(trained), np.int8, (exchange.workers, SILENT), (replies.workers, ANSWERED)),
+                _by_worker(n_workers, np.int8, (exchange.workers, SILENT), (replies.workers, ANSWERED)),
                 trained,
-                _by_worker(len(trained), np.int64, (replies.workers, up)),
-                _by_worker(len(trained), np.int64, (exchange.workers, down)),
+                _by_worker(n_workers, np.int64, (replies.workers, up)),
+                _by_worker(n_workers, np.int64, (exchange.workers, down)),
                 seconds,
             )
         step, reference = w - state.w, run.reference

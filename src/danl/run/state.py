@@ -76,8 +76,11 @@ class RunState:
 def first_state(run: PreparedRun) -> RunState:
     """The state before anything is asked."""
     n_workers, n_regions = run.setup.n_workers, run.setup.regions.n_regions
-    masks = MaskRecord.start(n_workers, n_regions)
-    return RunState(**start_of(run), masks=masks, uncovered=(0,) * n_regions, tol=run.setup.tol)
+    masks, w0 = MaskRecord.start(n_workers, n_regions), run.setup.w0
+    start: dict[str, Any] = {"method_state": None, "w": w0, "w0": w0, "centre": run.problem.centre, "ceiling": math.inf}
+    if not run.ask_moments:  # else it depends on these
+        start = start_of(run)
+    return RunState(**start, masks=masks, uncovered=(0,) * n_regions, tol=run.setup.tol)
 
 
 def start_of(run: PreparedRun) -> dict[str, Any]:

@@ -147,6 +147,10 @@ class Memory:
         base[list(newer)] = list(newer.values())
         return Memory(base, stamps, models, running=None if weights is None else RunningSum(weights, weights @ base))
 
+    def last_sent(self, members: Mask) -> int:
+        """The stamp of the newest fragment of these workers for the region they have sent nothing about for longest."""
+        return int(self.stamps[members].max(axis=0).min())
+
     def mean_all(self, weights: Array) -> Array:
         """Line 19: grad^q = sum_i weight_i Theta_i^q, over all N workers."""
         if self.running is not None and np.array_equal(self.running.weights, weights):
