@@ -121,7 +121,7 @@ def test_a_child_of_a_fork_has_helpers_of_its_own():
 @pytest.mark.parametrize("loss", ["logistic", "squared", "poisson", "multinomial:classes=3"])
 def test_answers_do_not_depend_on_the_number_of_threads(loss, terms, block, monkeypatch):
     monkeypatch.setattr("danl.objective.batch.SHARED_WORK", 0)
-    monkeypatch.setattr("danl.objective.batch.BLOCK_ENTRIES", block)
+    monkeypatch.setattr("danl.objective.row_blocks.BLOCK_ENTRIES", block)
     monkeypatch.setattr(kernels, "SHARED_NUMBERS", 0)
     monkeypatch.setattr(kernels, "BLOCK_BYTES", 1)
     rng = np.random.default_rng(0)

@@ -27,17 +27,15 @@ from danl.objective.kernels import Sandwich, repeated_value
 from danl.objective.layout import Layout
 from danl.objective.local_objective import LocalObjective, assembled, margins, margins_without_features
 from danl.objective.losses import Array, Loss, target_terms, value_and_first, weighted_second_derivatives
-from danl.objective.row_blocks import MANY_WORKERS, Mask, RowBlock
+from danl.objective.row_blocks import MANY_WORKERS, Mask, RowBlock, row_blocks
 from danl.objective.row_samples import RowSample
 from danl.objective.segments import Segments
 from danl.objective.threads import allowed, shared
 
 IntArray = NDArray[np.int64]
+Item = TypeVar("Item")
 Made = TypeVar("Made")
 
-BLOCK_ENTRIES = 1 << 20
-"""Stored entries of a block of sparse rows, 12 bytes each, and numbers of a block of dense ones: what stays in the
-cache the cores share. Smaller blocks are slower: going back and forth between two loops costs more than it saves."""
 SMALL_LOSS = 0.01
 """Average losses below this are added up by themselves: 1 + exp(-s z) has rounded away too much of them."""
 SHARED_WORK, ROW = 1_000_000, 10
@@ -133,16 +131,7 @@ class Batch:
     @cached_property
     def blocks(self) -> list[RowBlock]:
         """The rows in blocks: as many whole workers as fit into one, large workers in parts."""
-        ends, made = self._ends, list[RowBlock]()
-        first = 0
-        while first < self.n_workers:
-            fits = int(np.searchsorted(ends, ends[first] + BLOCK_ENTRIES, side="right")) - 1
-            last = max(fits, first + 1)
-            parts = 1 if fits > first else -(-int(ends[last] - ends[first]) // BLOCK_ENTRIES)
-            rows = np.linspace(self.bounds[first], self.bounds[last], parts + 1).astype(int).tolist()
-            made += [self._block(a, b, slice(first, last)) for a, b in pairwise(rows) if a < b]
-            first = last
-        return made
+        return row_blocks(self.X, self.bounds, self.ends, self.n_workers, self.value)
 
     def _blocks_for(self, threads: int) -> list[RowBlock]:
         """The rows in blocks for so many threads: a single one is cut between workers, which may change the rounding of
@@ -151,39 +140,38 @@ class Batch:
         if threads == 1 or len(self.blocks) > 1 or (self._dense and self.n_workers >= MANY_WORKERS):
             return self.blocks
         if threads not in self._cut:
-            shares = np.linspace(0, self._ends[-1], threads + 1)
-            cuts = np.unique(np.abs(self._ends[:, None] - shares).argmin(axis=0)).tolist()
+            shares = np.linspace(0, self.ends[-1], threads + 1)
+            cuts = np.unique(np.abs(self.ends[:, None] - shares).argmin(axis=0)).tolist()
             rows = self.bounds.tolist()
-            self._cut[threads] = [self._block(rows[a], rows[b], slice(a, b)) for a, b in pairwise(cuts)]
+            made = [(rows[a], rows[b], slice(a, b)) for a, b in pairwise(cuts)]
+            self._cut[threads] = [RowBlock(self.X, *each, self.bounds, self.value) for each in made]
         return self._cut[threads]
 
-    def _of_blocks(self, function: Callable[[RowBlock], Made], blocks: list[RowBlock], threads: int) -> list[Made]:
+    def of_blocks(self, function: Callable[[Item], Made], blocks: Sequence[Item], threads: int) -> list[Made]:
         """What a function makes of the blocks, in their order."""
         if threads == 1:
             return [function(block) for block in blocks]
 
-        def quietly(block: RowBlock) -> Made:
+        def quietly(block: Item) -> Made:
             with np.errstate(over="ignore", invalid="ignore"):  # which each thread has its own of
                 return function(block)
 
         return shared(quietly, blocks, threads, blas=self._dense)
 
-    def _block(self, first: int, last: int, workers: slice) -> RowBlock:
-        return RowBlock(self.X, first, last, workers, self.bounds, self._value)
-
     @cached_property
-    def _value(self) -> float | None:
+    def value(self) -> float | None:
+        """The one number that is stored, if it is one."""
         return None if self._dense else repeated_value(self.X)
 
     @cached_property
-    def _ends(self) -> IntArray:
+    def ends(self) -> IntArray:
         """Stored entries up to each of the bounds."""
         return np.asarray(self.bounds * self.X.shape[1] if self._dense else self.X.indptr[self.bounds], dtype=np.int64)
 
     @cached_property
     def _numbers(self) -> int:
         """Of the larger of the data and all gradients."""
-        return int(max(self._ends[-1], self.n_workers * self.layout.n_coefficients))
+        return int(max(self.ends[-1], self.n_workers * self.layout.n_coefficients))
 
     def use_threads(self, threads: int | None) -> None:
         """Let so many threads work on it; None: as many as this process may use."""
@@ -196,13 +184,13 @@ class Batch:
 
     @cached_property
     def _work(self) -> int:
-        return int(self._ends[-1]) + ROW * len(self.y)
+        return int(self.ends[-1]) + ROW * len(self.y)
 
     def losses(self, w: Array) -> Array:
         """F_i(w) of every worker."""
         with np.errstate(over="ignore", invalid="ignore"):
             averages = self.scale * self._segments.sums(self.loss.value(self.y, self.margins(w)))
-            return averages + self._penalty(self._penalised(w))
+            return averages + self.penalty(self._penalised(w))
 
     def value_and_gradient(self, w: Array, weights: Array) -> tuple[float, Array]:
         """sum_i weight_i F_i(w) and its gradient."""
@@ -230,6 +218,7 @@ class Batch:
         threads = self.threads
         blocks = self._blocks_for(threads)
         at_once = len(blocks) == 1 and layout.n_coefficients == layout.n_features
+        begin = self.common_row(penalised) if at_once and blocks[0].many_small_workers else None
         gradients = np.zeros(0 if at_once else shape)
 
         def evaluate(block: RowBlock) -> tuple[Array, Array, Array | None]:
@@ -237,13 +226,10 @@ class Batch:
             here = None if selected is None else selected[block.workers]
             if here is not None and not here.any():
                 return np.zeros((block.n_rows, layout.n_outputs)[: layout.n_outputs]), np.ones(block.n_rows), None
-            z = self._margins(block, model, here)
-            terms = None if self._terms is None else self._terms[block.rows]
-            value, slopes = self._evaluate(self.y[block.rows], z, terms)
-            if not self.scale_after:
-                weights = self.row_weights[block.rows]
-                slopes = slopes * (weights if slopes.ndim == 1 else weights[:, None])
+            z, value, slopes = self.evaluated(block, model, here)
             there = None if holding is None else holding[block.workers]
+            if begin is not None:
+                return z, value, block.transpose_times_plus(slopes, begin)
             if at_once:
                 return z, value, block.transpose_times(slopes, there)
             own = gradients[block.workers] if block.whole else np.zeros((block.n_workers, *shape[1:]))
@@ -251,7 +237,7 @@ class Batch:
             return z, value, None if block.whole else own
 
         with np.errstate(over="ignore", invalid="ignore"):
-            evaluated = self._of_blocks(evaluate, blocks, threads)
+            evaluated = self.of_blocks(evaluate, blocks, threads)
             row_margins, values, products = zip(*evaluated, strict=True)
             if at_once and products[0] is not None:
                 gradients = products[0]
@@ -261,24 +247,45 @@ class Batch:
                 for block, product in zip(blocks, products, strict=True):
                     if product is not None:
                         gradients[block.workers] += product
-            losses = self.scale * self._sums(values[0] if len(values) == 1 else np.concatenate(values))
             z = row_margins[0] if len(row_margins) == 1 else np.concatenate(row_margins)
-            wanted = losses if workers is None else losses[workers]
-            rounded = self._logarithmic or self._terms is not None
-            if rounded and not (wanted.min() > SMALL_LOSS and wanted.max() < np.inf):
-                losses = self.scale * self._segments.sums(self.loss.value(self.y, z))
-            losses += self._penalty(penalised)
+            losses = self.averages(values, z, workers) + self.penalty(penalised)
             gradients = gradients.reshape(self.n_workers, layout.n_coefficients)
             if self.scale_after:
                 gradients *= self.scale[:, None]
-            if gradients.size >= MANY_NUMBERS and penalised.ndim == 1 and self._same_penalty:
+            if begin is None and gradients.size >= MANY_NUMBERS and penalised.ndim == 1 and self._same_penalty:
                 kernels.add_to_rows(gradients, self._same_penalty * penalised)
-            else:
+            elif begin is None:
                 gradients += (self._same_penalty or self.penalties[:, None]) * penalised
         if masks is None and selected is None:
             self._newest = (w.copy(), z)
         self.passes += 2
         return losses, gradients
+
+    def evaluated(self, block: RowBlock, model: Array, selected: Mask | None = None) -> tuple[Array, Array, Array]:
+        """Margins of the rows of a block, what the losses are made of, and slopes, scaled unless that comes after."""
+        z = self._margins(block, model, selected)
+        terms = None if self._terms is None else self._terms[block.rows]
+        value, slopes = self._evaluate(self.y[block.rows], z, terms)
+        if self.scale_after:
+            return z, value, slopes
+        weights = self.row_weights[block.rows]
+        return z, value, slopes * (weights if slopes.ndim == 1 else weights[:, None])
+
+    def averages(self, values: Sequence[Array], z: Array, workers: IntArray | None) -> Array:
+        """The losses without their penalty, of what those of the blocks are made of; small ones are added up anew."""
+        losses = self.scale * self._sums(values[0] if len(values) == 1 else np.concatenate(values))
+        wanted = losses if workers is None else losses[workers]
+        rounded = self._logarithmic or self._terms is not None
+        if rounded and not (wanted.min() > SMALL_LOSS and wanted.max() < np.inf):
+            losses = self.scale * self._segments.sums(self.loss.value(self.y, z))
+        return losses
+
+    def common_row(self, penalised: Array) -> Array | None:
+        """The penalty's part of many gradients, where products can begin with it: it is short, and the same of all."""
+        if self.n_workers * len(penalised) < MANY_NUMBERS or 2 * len(penalised) > kernels.LONG_ROW:
+            return None
+        same = penalised.ndim == 1 and self._same_penalty and not self.scale_after
+        return self._same_penalty * penalised if same else None
 
     def _selected(self, workers: IntArray | None) -> Mask | None:
         """Of every worker whether it is one of these; None where all are."""
@@ -328,7 +335,7 @@ class Batch:
         """The model, or the workers' models, with 0 for what there is no penalty on."""
         return np.where(self.layout.penalised, model, 0.0) if self.layout.intercept else model
 
-    def _penalty(self, penalised: Array) -> Array:
+    def penalty(self, penalised: Array) -> Array:
         """penalty_i / 2 |w|^2 of every worker, at one model or at each worker's own."""
         if penalised.ndim == 1:
             return 0.5 * float(penalised @ penalised) * self.penalties
@@ -388,6 +395,6 @@ class Batch:
             threads = self.threads
             with np.errstate(over="ignore", invalid="ignore"):
                 margins_of = partial(self._margins, model=model)
-                parts = self._of_blocks(margins_of, self._blocks_for(threads), threads)
+                parts = self.of_blocks(margins_of, self._blocks_for(threads), threads)
             self._newest = (w.copy(), parts[0] if len(parts) == 1 else np.concatenate(parts))
         return self._newest[1]

@@ -115,6 +115,16 @@ def add_to_rows(rows: Array, row: Array) -> None:
     rows[most:] += row
 
 
+def filled_rows(count: int, row: Array) -> Array:
+    """Many rows that all are this one; several at a time, too."""
+    d, at_once = len(row), max(LONG_ROW // len(row), 1)
+    most = count - count % at_once
+    rows = np.empty((count, d))
+    rows[:most].reshape(-1, at_once * d)[:] = np.tile(row, at_once)
+    rows[most:] = row
+    return rows
+
+
 def repeated_value(X: Any) -> float | None:
     """The number that all stored entries are (1, in data of categories), or None where they differ."""
     parts = (X.data[first : first + BLOCK_ENTRIES] for first in range(0, X.nnz, BLOCK_ENTRIES))

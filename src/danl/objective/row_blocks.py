@@ -20,6 +20,10 @@ from danl.objective import kernels
 from danl.objective.losses import Array
 
 Mask = NDArray[np.bool_]
+Places = NDArray[np.int64]
+BLOCK_ENTRIES = 1 << 20
+"""Stored entries of a block of sparse rows, 12 bytes each, and numbers of a block of dense ones: what stays in the
+cache the cores share. Smaller blocks are slower: going back and forth between two loops costs more than it saves."""
 SMALL_WORKER = 10_000
 """Stored entries of a worker below which its rows are gone through with the others', selected or not."""
 LARGE_BLOCK = 1 << 17
@@ -46,10 +50,10 @@ class RowChunks:
                 kernels.csr_matvec(count, self.shape[1], *arrays, model, product[rows])
         return product
 
-    def transpose_times(self, slopes: Array, selected: Mask | None = None) -> Array:
-        """X_i^T slopes_i of every worker, (workers, columns); zeros of those not selected."""
+    def transpose_times(self, slopes: Array, selected: Mask | None = None, begin: Array | None = None) -> Array:
+        """X_i^T slopes_i of every worker, (workers, columns); zeros of those not selected; added to `begin`."""
         assert slopes.shape == self.shape[:1]
-        products = np.zeros((self.chunks[-1][0] + 1, self.shape[1]))
+        products = np.zeros((self.chunks[-1][0] + 1, self.shape[1])) if begin is None else begin
         for worker, rows, count, arrays in self.chunks:
             if selected is None or selected[worker]:
                 kernels.csc_matvec(self.shape[1], count, *arrays, slopes[rows], products[worker])
@@ -72,6 +76,7 @@ class RowBlock:
         # Sparse rows of workers that are large enough are gone through worker by worker.
         self._sparse = sparse.issparse(X)
         self._each = self._sparse and (self.n_workers == 1 or self.X.nnz >= SMALL_WORKER * self.n_workers)
+        self.many_small_workers = self._sparse and not self._each  # then all products are one, block-diagonal
 
     @cached_property
     def _chunks(self) -> RowChunks:
@@ -91,6 +96,12 @@ class RowBlock:
         if self._each:
             return self._chunks.times(w, selected)
         return self._chunks.times(w) if w.ndim == 1 else self._block_diagonal.times(w.ravel())
+
+    def transpose_times_plus(self, slopes: Array, row: Array) -> Array:
+        """X_i^T slopes_i + row of many small workers, (workers, features)."""
+        begin = kernels.filled_rows(self.n_workers, row)
+        self._block_diagonal.transpose_times(slopes, begin=begin.reshape(1, -1))
+        return begin
 
     def transpose_times(self, slopes: Array, selected: Mask | None = None) -> Array:
         """X_i^T slopes_i of every worker, (workers, features)."""
@@ -144,3 +155,19 @@ class RowBlock:
 
     def _by_worker(self, rows: Any) -> list[Any]:
         return [rows[own] for own in self._stretches]
+
+
+def row_blocks(X: Any, bounds: Places, ends: Places, most: int, value: float | None) -> list[RowBlock]:
+    """The rows in blocks: as many whole workers as fit into one, at most so many; large workers in parts.
+
+    Worker i has the rows from bounds[i] to bounds[i + 1]; `ends` are the stored entries up to each of these.
+    """
+    made, first, n_workers = list[RowBlock](), 0, len(bounds) - 1
+    while first < n_workers:
+        fits = min(int(np.searchsorted(ends, ends[first] + BLOCK_ENTRIES, side="right")) - 1, first + most)
+        last = max(fits, first + 1)
+        parts = 1 if fits > first else -(-int(ends[last] - ends[first]) // BLOCK_ENTRIES)
+        rows = np.linspace(bounds[first], bounds[last], parts + 1).astype(int).tolist()
+        made += [RowBlock(X, a, b, slice(first, last), bounds, value) for a, b in pairwise(rows) if a < b]
+        first = last
+    return made
