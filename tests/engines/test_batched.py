@@ -358,7 +358,7 @@ def value(request):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_some_workers_are_told_what_all_would_be(loss, terms, small, entries, value, monkeypatch):
     monkeypatch.setattr("danl.objective.row_blocks.SMALL_WORKER", small)
-    monkeypatch.setattr("danl.objective.row_blocks.BLOCK_ENTRIES", entries)  # with 40, large workers lie in several blocks
+    monkeypatch.setattr("danl.objective.row_blocks.BLOCK_ENTRIES", entries)  # with 40, large ones lie in several
     monkeypatch.setattr("danl.objective.kernels.CHUNK_ENTRIES", 9)
     made = problem(loss, value=value, **terms)
     batch = made.batch
