@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 FILLED_IN = "fills_in_defaults"
 """A class with this attribute has a `__post_init__` that a copy can do without."""
-_COUNTS: dict[type, int] = {}
-"""How many fields a class has, where a copy can be made without its constructor; 0 where it cannot."""
+_FIELDS: dict[type, tuple[str, ...]] = {}
+"""The names of a class's fields, where a copy can be made without its constructor; none where it cannot."""
 _new, _set = object.__new__, object.__setattr__
 
 
@@ -62,14 +62,13 @@ def replace(instance: T, /, **changes: Any) -> T:
     """A copy with these fields changed."""
     kind = type(instance)
     try:
-        count = _COUNTS[kind]
+        names = _FIELDS[kind]
     except KeyError:
-        count = _COUNTS[kind] = _plain_fields(kind)
-    if not count:
+        names = _FIELDS[kind] = _plain_fields(kind)
+    if not names:
         return dataclasses.replace(instance, **changes)  # type: ignore[type-var]
     own = instance.__dict__ | changes
-    if len(own) != count:  # something is remembered beside the fields, or a change is none of a field
-        names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    if len(own) != len(names):  # something is remembered beside the fields, or a change is none of a field
         if not changes.keys() <= set(names):
             return dataclasses.replace(instance, **changes)  # type: ignore[type-var]  # which says what is wrong
         own = {name: own[name] for name in names}
@@ -78,13 +77,13 @@ def replace(instance: T, /, **changes: Any) -> T:
     return made
 
 
-def _plain_fields(kind: type) -> int:
+def _plain_fields(kind: type) -> tuple[str, ...]:
     checked = hasattr(kind, "__post_init__") and not hasattr(kind, FILLED_IN)
     if not dataclasses.is_dataclass(kind) or hasattr(kind, "__slots__") or checked:
-        return 0
+        return ()
     fields = dataclasses.fields(kind)
     plain = all(field.init for field in fields) and "__init__" in kind.__dict__
-    return len(fields) if plain else 0
+    return tuple(field.name for field in fields) if plain else ()
 
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):

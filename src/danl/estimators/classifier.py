@@ -85,7 +85,7 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         plain = y.dtype.kind in LABELS  # any numbers of these are classes; scikit-learn takes longer than a small fit
         if not plain:
             check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_, codes = _classes(y)
         count = len(self.classes_)
         if plain and 2 * count > len(y):
             check_classification_targets(y)  # which warns where nearly every row has a class of its own
@@ -143,3 +143,13 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
 
     def _output_names(self) -> list[str]:
         return [""] if len(self.classes_) == 2 else [str(label) for label in self.classes_]
+
+
+def _classes(y: Any) -> tuple[Any, Any]:
+    """The classes in order, and the number of each row's; two classes of numbers are told without sorting the rows."""
+    if y.dtype.kind in LABELS and len(y):
+        both = np.array([y.min(), y.max()])
+        codes = y == both[1]
+        if both[0] != both[1] and np.count_nonzero(codes) + np.count_nonzero(y == both[0]) == len(y):
+            return both, codes
+    return np.unique(y, return_inverse=True)

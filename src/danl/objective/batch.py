@@ -355,7 +355,7 @@ class Batch:
             sandwich = Sandwich(X)
         else:
             row_weights = weights[self.owners] * self.row_weights
-            if not weights.all():
+            if np.count_nonzero(weights) < len(weights):
                 (counted,) = np.nonzero((weights != 0)[self.owners])
                 sandwich = partial(self.sandwich, rows=counted)
         second = weighted_second_derivatives(self.loss, y, z, row_weights, counted)

@@ -273,20 +273,18 @@ def dense_sandwich(X: Any, weights: Array, rows: Places | None = None, threads: 
     """The product of a matrix that is dense or nearly so, block by block of dense rows that stay in the cache."""
     n_rows, d = X.shape
     size = max(BLOCK_BYTES // (8 * d), d // 4)  # of wide rows as many as make the product worth adding
-    product = np.zeros((d, d))
-    convex = bool(weights.min(initial=0.0) >= 0)
+    convex, is_sparse, rooms = bool(weights.min(initial=0.0) >= 0), sparse.issparse(X), list[Array]()
     root = np.sqrt(weights) if convex else weights
-    is_sparse, rooms = sparse.issparse(X), list[Array]()  # new memory for every block would take as long as its product
 
     def of_block(first: int) -> Array | None:
         last = min(first + size, n_rows)
         counted: Any = slice(None) if rows is None else within(rows, first, last)
         if rows is not None and not counted.size:
             return None
-        try:
+        try:  # new memory for every block would take as long as its product
             room = rooms.pop()
         except IndexError:  # one for every thread
-            room = np.empty((size, d))
+            room = np.empty((min(size, n_rows), d))
         block = dense_rows(X, first, last, room) if is_sparse else X[first:last]
         block, own = block[counted], root[first:last, None][counted]
         with np.errstate(over="ignore", invalid="ignore"):  # which each thread has its own of
@@ -295,8 +293,9 @@ def dense_sandwich(X: Any, weights: Array, rows: Places | None = None, threads: 
         rooms.append(room)
         return made
 
-    if n_rows <= size:
-        return product if (made := of_block(0)) is None else made
+    if n_rows <= size and rows is None:
+        return np.asarray(of_block(0))
+    product = np.zeros((d, d))
     # A wide matrix is left to the threads of BLAS: its products would take more room than the matrix.
     several = allowed(threads) if d <= NARROW and n_rows * d >= SHARED_NUMBERS else 1
     at_once = max(several, PRODUCTS // (d * d))

@@ -33,7 +33,7 @@ def _together(batch: Batch) -> tuple[Array, Array, Array] | None:
     variances = squares - np.square(means)
     if not (variances >= CLEARLY * squares).all():
         return None
-    own = [(weights[first:last], batch.y[first:last]) for first, last in pairwise(batch.bounds.tolist())]
     if outputs == 1:
-        return means, variances, np.array([[r @ y] for r, y in own])
+        return means, variances, np.add.reduceat(weights * batch.y, block.starts)[:, None]
+    own = [(weights[first:last], batch.y[first:last]) for first, last in pairwise(batch.bounds.tolist())]
     return means, variances, np.array([np.bincount(y.astype(np.intp), r, outputs) for r, y in own])

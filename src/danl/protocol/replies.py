@@ -345,10 +345,12 @@ def _has_losses(task: object) -> bool:
 
 def _sums_are_finite(replies: Replies, *, losses: bool) -> bool:
     """Whether sums of squares are finite: then all of it is. Else finite numbers may overflow."""
-    arrays = [*replies.values.values()]
-    if losses:
-        arrays.append(replies.losses)
+    arrays = [replies.losses] if losses else []
     if replies.gradients is not None:
         arrays.append(replies.gradients)
     with np.errstate(over="ignore", invalid="ignore"):
-        return all(math.isfinite(numbers.dot(numbers)) for numbers in (each.ravel() for each in arrays))
+        for each in (*arrays, *replies.values.values()):
+            numbers = each.ravel()
+            if not math.isfinite(numbers.dot(numbers)):
+                return False
+    return True

@@ -62,9 +62,9 @@ class SomeHessians:
     def of(cls, total: Array, senders: Mask, weights: Array, before: SomeHessians | None) -> SomeHessians:
         """With new Hessians; the pairs of the rest go on where it is the same rest."""
         share = min(float(weights[senders].sum()), 1.0)
-        same = before is not None and np.array_equal(before.senders, senders)
-        rest = before.rest if same and before is not None else Pairs.none(len(total))
-        return cls(senders, share, total, rest)
+        if before is not None and share < 1.0 and np.array_equal(before.senders, senders):
+            return cls(senders, share, total, before.rest)
+        return cls(senders, share, total, Pairs.none(len(total)))
 
     def together_with(self, before: SomeHessians, weights: Array) -> SomeHessians:
         """With Hessians of other senders from a model nearby: the mean of both, by their weights."""
