@@ -71,9 +71,9 @@ PATIENCE = 16.0
 """A rung has failed once this many times the price of the next one was spent on it."""
 MISSING = 1.0
 """More senders, where the rest's gradients were off by more than this share of a step that was refused at the start."""
-BACKTRACKING, GROWTH = 6.0, 1.1
+BACKTRACKING, GROWTH, LONGER = 6.0, 1.1, 2.0
 """Shorter steps are tried, rather than new curvature, where it costs more than so many whole gradients each; a length
-that is remembered grows by so much with every step that is accepted."""
+that is remembered grows by so much with every step that is accepted; where pairs correct a part, by the last."""
 SLOW_MEMORY, SLOW_WINDOW = 0.5, 3
 """Steps from the memory fall short where the decrements shrink by less than this a step, over so many of them."""
 LONG_WINDOW, HELPED = 8, 0.9
@@ -280,8 +280,10 @@ class Ladder:
         if exact and self.since_hessian == 0 and self.form(options).kind == "full":
             ladder = replace(ladder, length=1.0)  # new curvature knows nothing of the steps that were too long
         length = ladder.length if exact or self.sampling.batch_size is None else self.sampling.length
-        pairs = exact and options.pairs > 0 and not self.rungs[self.rung].whole  # they see to the length, but late
-        step = replace(step, length=1.0 if pairs else length)
+        if exact and options.pairs > 0 and not self.rungs[self.rung].whole:  # they see to the length, but late
+            taken = None if self.form(options).kind == "full" or self._masked(options) else state.trial.step
+            length = 1.0 if taken is None else min(1.0, LONGER * taken.length)
+        step = replace(step, length=length)
         if exact:
             halved = step.decrement <= self.lowest / 2
             ladder = replace(
@@ -298,9 +300,8 @@ class Ladder:
 
     def _stalled(self, step: Step, options: DANL) -> bool:
         """Rounding hides what is left: not even the best curvature there is makes the gradient smaller."""
-        whole = self.form(options).kind == "full"
-        most = 2 * STALLED if whole else np.inf if self.rungs[-1].whole else STALLED_PARTS
-        return step.negligible and self.n_without_halving >= most
+        parts, full = np.inf if self.rungs[-1].whole else STALLED_PARTS, self.form(options).kind == "full"
+        return step.negligible and self.n_without_halving >= (2 * STALLED if full else parts)
 
     def _question(
         self, step: Step, state: SafeguardedState, known: Known, options: DANL, tol: float, *, exact: bool
@@ -343,19 +344,24 @@ class Ladder:
             return ask("full", "gradients pay, gathered in portions")
         if self.detour > 0:
             return ask(self.of_these("full"), "before the memory is trusted again")
-        if nobody_sent(state, known, options.gamma_max):
+        if state.round - known.memory.oldest(state.membership.members) > options.gamma_max:
             return ask("full", "a region was not sent for long")
-        wanted = options.masks == "always" or self.sampling.batch_size is not None  # the memory averages noise away
-        if not wanted and not self.masked_price <= MASKS_PAY * self.gradient_price:
+        if not (masked := self._masked(options)):
             masks = "" if math.isinf(self.masked_price) else "; masks would save too little"
             someone_missed = not self.many and not state.membership.complete
             return ask("full" if someone_missed else "gradient", f"gradients pay{masks}")
         if self.stretch.rounds != SLOW_WINDOW:
-            return ask("masked", "masks are wanted" if wanted else "masks are cheap")
+            return ask("masked", masked)
         if self.stretch.gained_enough():
             return ask("masked", "masks pay", slow=0, stretch=self.stretch.next())
         times = min(self.slow + 1, MOST_DETOURS) if self.stretch.number == 0 else 0
         return ask("full", "masks were slow", slow=times, detour=2 ** max(times - 1, 0))
+
+    def _masked(self, options: DANL) -> str:
+        """Why masked rounds are tried; empty where they are not."""
+        if options.masks == "always" or self.sampling.batch_size is not None:  # the memory averages noise away
+            return "masks are wanted"
+        return "masks are cheap" if self.masked_price <= MASKS_PAY * self.gradient_price else ""
 
     def _rung_has_failed(self, step: Step, options: DANL, tol: float) -> bool:
         """Rule 3."""
@@ -392,9 +398,3 @@ class Ladder:
         since = max(self.since_hessian - 1, 1)
         rate = float((step.gain / self.first_gain) ** (1.0 / since)) if self.first_gain else 0.0
         return rate if exact and self.since_hessian > self.wait and rate > SLOW_MEMORY else None
-
-
-def nobody_sent(state: SafeguardedState, known: Known, rounds: int) -> bool:
-    """Whether there is a region that no member has sent anything about for more than so many rounds."""
-    newest = known.memory.stamps[state.membership.members].max(axis=0)
-    return bool(state.round - newest.min() > rounds)

@@ -330,7 +330,7 @@ class Safeguarded:
         share = certain_share(state.ladder.form(self.options), state.ladder.hessian_rows)
         share *= 1.0 if known.hessians is None else known.hessians.share
         if isinstance(curvature, QuasiNewton):  # what the pairs have not seen may be as flat as the part says
-            share *= min(curvature.scale, 1.0)
+            share *= min(curvature.scales[0], 1.0)
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
         ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)
         status, remark = (None, None) if question else final_status("converged", known.initial, base.w, step)

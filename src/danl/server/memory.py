@@ -81,6 +81,10 @@ class Memory:
         stamps = np.zeros((len(fragments), n_regions), dtype=np.int64)
         return cls(fragments, stamps + stamp if stamp else stamps, {stamp: w})
 
+    def oldest(self, members: Mask) -> int:
+        """The stamp of the region that no member has sent for the longest time."""
+        return int(self.stamps[members].max(axis=0).min())
+
     @cached_property
     def fragments(self) -> Array:
         """The fragments of all workers, (N, d)."""
