@@ -50,7 +50,7 @@ from danl.methods.base import Setup
 from danl.methods.membership import MANY
 from danl.methods.prices import Prices
 from danl.methods.questions import Question, Sampling, Stretch
-from danl.methods.rates import shrinkage, steps_left
+from danl.methods.rates import off, shrinkage, steps_left
 from danl.methods.senders import Rung, rungs_of
 from danl.protocol.hessian_form import WHOLE, HessianForm
 from danl.protocol.messages import Dtype, Mask
@@ -292,7 +292,7 @@ class Ladder:
                 lowest=step.decrement if halved else self.lowest,
                 n_without_halving=0 if halved else self.n_without_halving + 1,
             )
-            if step.decrement <= setup.tol or ladder._stalled(step, options):
+            if step.decrement <= (1.0 - off(ladder.gains)) * setup.tol or ladder._stalled(step, options):
                 return replace(ladder, why="the tolerance is reached"), step, None
             ladder = replace(ladder, sampling=self.sampling.after_exact(step.gain, finish=options.finish))
         ladder, question = ladder._question(step, state, known, options, setup.tol, exact=exact)
