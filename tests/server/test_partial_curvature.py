@@ -15,7 +15,7 @@ from danl.protocol.hessian_form import HessianForm, sketch_matrix
 from danl.protocol.message_bytes import bytes_up, task_bytes
 from danl.protocol.messages import CurvatureTask, Exchange, HessianTask, pack, packed_size, unpack
 from danl.protocol.reply_form import ReplyForm
-from danl.server.partial_curvature import build, low_rank, nystrom
+from danl.server.partial_curvature import build, even, low_rank, nystrom
 from danl.worker.worker import Worker
 from tests.problems import TARGETS, random_shards
 
@@ -211,3 +211,17 @@ def test_packed_blocks_are_where_they_are_looked_for():
     flat, whole = blocks(problem.local_objectives[0], w, regions), problem.local_objectives[0].hessian(w)
     np.testing.assert_allclose(unpack(flat[:6], 3), whole[np.ix_([0, 3, 6], [0, 3, 6])], rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(unpack(flat[6:9], 2), whole[np.ix_([1, 5], [1, 5])], rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("kind", ["block", "lowrank:2", "diag"])
+def test_the_even_curvature_is_one_number_but_for_coefficients_without_a_penalty(kind):
+    rng, d, form = np.random.default_rng(0), 6, HessianForm.parse(kind)
+    whole, regions, free = symmetric(d, d, rng) + np.eye(d), shuffled(6, 2, rng), np.arange(d) == 5
+    if kind == "block":
+        numbers = np.concatenate([pack(whole[np.ix_(own, own)]) for own in regions.groups])
+    else:
+        numbers = np.concatenate([whole.diagonal(), np.zeros(form.numbers(regions) - d)])
+    mean = whole.diagonal()[:5].mean()
+    made = even(form, numbers, regions, free)
+    np.testing.assert_allclose(made.diagonal, [mean] * 5 + [whole[5, 5]])
+    np.testing.assert_allclose(even(form, 0 * numbers, regions, free).solve(np.zeros(d)), 0)

@@ -1,7 +1,5 @@
 """Limited-memory BFGS on any curvature against the dense update, and what the memory makes of any curvature."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from danl.protocol.replies import Replies
 from danl.server.curvature import project
 from danl.server.memory import Memory
 from danl.server.partial_curvature import BlockDiagonal, Diagonal, LowRank
-from danl.server.quasi_newton import Pairs, QuasiNewton
+from danl.server.quasi_newton import NUMBERS, ON_A_PART, Pairs, QuasiNewton
 from tests.server.test_partial_curvature import assert_is, shuffled, symmetric
 
 
@@ -22,7 +20,7 @@ def bfgs(B, pairs):
 
 
 def with_pair(curvature, s, y, most):
-    return replace(curvature, pairs=curvature.pairs.with_pair(s, y, most))
+    return curvature.with_pair(s, y, most)
 
 
 def initial_matrices(d, rng, regions):
@@ -136,10 +134,40 @@ def test_steps_on_a_part_have_the_size_of_the_newest_pair():
     step = rng.normal(size=8)
     change = true @ step
     part = with_pair(QuasiNewton.start(Diagonal(np.ones(8)), 8), step, change, 5)
-    assert part.scale == pytest.approx(float(step @ change / (change @ change)))
+    assert part.scales == pytest.approx((float(step @ change / (change @ change)), 0.0))
     np.testing.assert_allclose(part.downhill(change), step)
     np.testing.assert_allclose(part.times(part.solve(change)), change)
     whole = with_pair(QuasiNewton.start(project(true, 0.1), 8), step, change, 5)
-    assert whole.scale == 1.0
+    assert whole.scales == (1.0, 0.0)
     gradient = rng.normal(size=8)
     np.testing.assert_array_equal(whole.downhill(gradient), whole.solve(gradient))
+
+
+def test_steps_on_a_part_begin_with_an_average_of_it_and_an_even_curvature():
+    """Each of the size of the newest pair, and weighed by the cosine between C s and y, squared."""
+    d, rng = 4, np.random.default_rng(0)
+    part, even = Diagonal(np.array([1.0, 2.0, 4.0, 8.0])), Diagonal(np.full(d, 3.0))
+    made = QuasiNewton.start(part, d, even)
+    assert made.scales == (1.0, 0.0)
+    s = rng.normal(size=d)
+    right = with_pair(made, s, 5.0 * part.times(s), 5)  # the part is right, but for its size
+    own, beside = right.scales
+    cosine = (s @ part.times(s)) ** 2 / (np.sum(np.square(part.times(s))) * (s @ s))
+    assert own == pytest.approx(1 / 5 / (1 + cosine))
+    y = right.pairs.changes[-1]
+    assert own * (y @ part.solve(y)) + beside * (y @ even.solve(y)) == pytest.approx(1.0)
+    flat = with_pair(made, s, 5.0 * s, 5)  # the even one is, and scaling it changes nothing
+    other = with_pair(QuasiNewton.start(part, d, Diagonal(np.full(d, 7.0))), s, 5.0 * s, 5)
+    assert flat.scales[1] * 7 == pytest.approx(other.scales[1] * 3)
+    gradient = rng.normal(size=d)
+    np.testing.assert_allclose(flat.downhill(gradient), other.downhill(gradient))
+    for each in (right, flat):
+        np.testing.assert_allclose(each.downhill(each.pairs.changes[-1]), each.pairs.steps[-1])
+
+
+def test_more_pairs_are_kept_on_a_part_while_they_are_few_numbers():
+    assert QuasiNewton.start(Diagonal(np.ones(3)), 3).kept(20) == ON_A_PART * 20
+    assert QuasiNewton.start(Diagonal(np.ones(3)), 3).kept(0) == 0
+    assert QuasiNewton.start(project(np.eye(3), 0.1), 3).kept(20) == 20
+    for d, most in ((NUMBERS // 50, 50), (NUMBERS, 20)):
+        assert QuasiNewton.start(Diagonal(np.ones(d)), d).kept(20) == most

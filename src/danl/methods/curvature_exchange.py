@@ -20,8 +20,8 @@ from danl.protocol.messages import Array, CurvatureTask, Dtype, HessianTask, Mas
 from danl.protocol.streams import SKETCH, stream
 from danl.server.curvature import Curvature
 from danl.server.memory import Memory
-from danl.server.partial_curvature import build
-from danl.server.quasi_newton import QuasiNewton
+from danl.server.partial_curvature import build, even
+from danl.server.quasi_newton import Pairs, QuasiNewton
 from danl.server.some_hessians import SomeHessians
 
 if TYPE_CHECKING:
@@ -90,9 +90,12 @@ def new_curvature(
     if not options.pairs:
         return made, hessians
     old = None if before is None else before.curvature
-    if isinstance(old, QuasiNewton) and form.kind != "full":
-        return replace(old, initial=made), hessians
-    return QuasiNewton.start(made, setup.n_coefficients), hessians
+    if form.kind == "full":
+        return QuasiNewton.start(made, setup.n_coefficients), hessians
+    beside = even(form, numbers, setup.regions, setup.free) if setup.penalised else None
+    if isinstance(old, QuasiNewton):
+        return replace(old, initial=made, even=beside), hessians
+    return QuasiNewton.start(made, setup.n_coefficients, beside), hessians
 
 
 def with_common_pair(known: Known, memory: Memory, weights: Array, most: int) -> Known:
@@ -100,11 +103,11 @@ def with_common_pair(known: Known, memory: Memory, weights: Array, most: int) ->
     curvature, found = known.curvature, memory.common_change(known.memory, weights)
     if found is None or not isinstance(curvature, QuasiNewton):
         return known
-    return replace(known, curvature=replace(curvature, pairs=curvature.pairs.with_pair(*found, most)))
+    return replace(known, curvature=curvature.with_pair(*found, most))
 
 
 def without_pairs(curvature: Curvature) -> Curvature:
     """The curvature without the pairs that correct it, if there are any."""
     if not isinstance(curvature, QuasiNewton):
         return curvature
-    return QuasiNewton.start(curvature.initial, curvature.pairs.steps.shape[1])
+    return replace(curvature, pairs=Pairs.none(curvature.pairs.steps.shape[1]))

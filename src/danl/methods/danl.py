@@ -60,7 +60,7 @@ class DANL:
         chosen.
     pairs : int
         Pairs of steps and changes of the gradient that correct the curvature where everyone sent all of the gradient
-        (limited-memory BFGS), nothing of it on the wire. 0 is none.
+        (limited-memory BFGS), nothing of it on the wire; on a part of the Hessian five times as many. 0 is none.
     curvature_from : "auto", "everyone", "able" or int
         Who sends curvature (`danl.methods.senders`): everyone; those whose machines can, by their profiles; or so many,
         taking turns. More send theirs when that has not paid. Default: the able where there are profiles, else

@@ -51,7 +51,7 @@ from danl.methods.base import Setup
 from danl.methods.membership import MANY
 from danl.methods.prices import Prices
 from danl.methods.questions import Question, Sampling, Stretch
-from danl.methods.rates import shrinkage, steps_left, steps_with
+from danl.methods.rates import off, shrinkage, steps_left, steps_with
 from danl.methods.senders import Rung, rungs_of
 from danl.protocol.hessian_form import WHOLE, HessianForm
 from danl.protocol.messages import Dtype, Mask
@@ -72,9 +72,9 @@ PATIENCE = 16.0
 """A rung has failed once this many times the price of the next one was spent on it."""
 MISSING = 1.0
 """More senders, where the rest's gradients were off by more than this share of a step that was refused at the start."""
-BACKTRACKING, GROWTH = 6.0, 1.1
+BACKTRACKING, GROWTH, LONGER = 6.0, 1.1, 2.0
 """Shorter steps are tried, rather than new curvature, where it costs more than so many whole gradients each; a length
-that is remembered grows by so much with every step that is accepted."""
+that is remembered grows by so much with every step that is accepted; where pairs correct a part, by the last."""
 SLOW_MEMORY, SLOW_WINDOW = 0.5, 3
 """Steps from the memory fall short where the decrements shrink by less than this a step, over so many of them."""
 LONG_WINDOW, HELPED = 8, 0.9
@@ -117,7 +117,6 @@ class Ladder:
     length: float = 1.0  # of steps that are not exact: halved when one is rejected, grown when one is accepted
     n_rejected: int = 0  # of these since one was accepted
     n_refused: int = 0  # exact steps from the same base
-    damping: float = 1.0  # length of exact steps since one was refused: twice as long with each that is accepted
     certain: bool = False  # everyone refused what some had accepted: they are asked, until an exact step is settled
     detour: int = 0  # exact steps to take before masked rounds are tried again
     stretch: Stretch = field(default_factory=lambda: Stretch(np.nan))  # of masked rounds
@@ -250,8 +249,7 @@ class Ladder:
             best = -step.slope / (2 * second_derivative) if second_derivative > 0 else step.length
             shorter = replace(step, length=float(np.clip(best, 0.1 * step.length, 0.5 * step.length)))
         length = min(self.length, shorter.length)
-        changes = {"length": length, "n_refused": self.n_refused + 1, "damping": shorter.length}
-        return replace(self, why="refused: too long a step", **changes), shorter
+        return replace(self, length=length, n_refused=self.n_refused + 1, why="refused: too long a step"), shorter
 
     def regrouped(self) -> Ladder:
         return replace(self, lowest=np.inf, n_without_halving=0, mismatch=None)
@@ -270,9 +268,9 @@ class Ladder:
         `exact`: the gradient is everyone's, whole, and of the base.
         """
         objective = objective_at_anchor(known, state.weights) if state.base.at_anchor else np.nan
-        moved, whole = state.trial.step is not None, self.form(options).kind == "full"
-        length = min(1.0, GROWTH * self.length) if moved else self.length
-        if exact and self.since_hessian == 0 and whole:
+        moved, length = state.trial.step is not None, self.length
+        length = min(1.0, GROWTH * length) if moved else length
+        if exact and self.since_hessian == 0 and self.form(options).kind == "full":
             length = 1.0  # new curvature knows nothing of the steps that were too long
         halved = exact and step.decrement <= self.lowest / 2
         ladder = replace(
@@ -285,7 +283,6 @@ class Ladder:
             moved=moved or self.moved,
             n_refused=0 if moved else self.n_refused,
             length=length,
-            damping=min(1.0, 2 * self.damping) if exact and moved else self.damping,
             detour=max(self.detour - exact, 0),
             lowest=step.decrement if halved else self.lowest,
             n_without_halving=0 if halved else self.n_without_halving + exact,
@@ -293,18 +290,18 @@ class Ladder:
         )
         length = length if exact or self.sampling.batch_size is None else self.sampling.length
         if exact and options.pairs > 0 and not self.rungs[self.rung].whole:  # pairs see to the length, but late
-            length = step.length * (ladder.damping if whole and options.curvature_when_needed else 1.0)
+            taken = state.trial.step if options.curvature_when_needed and not self._masked(options) else None
+            length = step.length if taken is None else min(step.length, LONGER * taken.length)
         step = replace(step, length=length)
-        if exact and (step.decrement <= setup.tol or ladder._stalled(step, options)):
+        if exact and (step.decrement <= (1.0 - off(ladder.gains)) * setup.tol or ladder._stalled(step, options)):
             return replace(ladder, why="the tolerance is reached"), step, None
         ladder, question = ladder._question(step, state, known, options, setup.tol, exact=exact)
         return ladder, step, question
 
     def _stalled(self, step: Step, options: DANL) -> bool:
         """Rounding hides what is left: not even the best curvature there is makes the gradient smaller."""
-        whole = self.form(options).kind == "full"
-        most = 2 * STALLED if whole else np.inf if self.rungs[-1].whole else STALLED_PARTS
-        return step.negligible and self.n_without_halving >= most
+        parts, full = np.inf if self.rungs[-1].whole else STALLED_PARTS, self.form(options).kind == "full"
+        return step.negligible and self.n_without_halving >= (2 * STALLED if full else parts)
 
     def _question(
         self, step: Step, state: SafeguardedState, known: Known, options: DANL, tol: float, *, exact: bool
@@ -347,19 +344,24 @@ class Ladder:
             return ask("full", "gradients pay, gathered in portions")
         if self.detour > 0:
             return ask(self.of_these("full"), "before the memory is trusted again")
-        if state.round - known.memory.last_sent(state.membership.members) > options.gamma_max:
+        if state.round - known.memory.oldest(state.membership.members) > options.gamma_max:
             return ask("full", "a region was not sent for long")
-        wanted = options.masks == "always" or self.sampling.batch_size is not None  # the memory averages noise away
-        if not wanted and not self.masked_price <= MASKS_PAY * self.gradient_price:
+        if not (masked := self._masked(options)):
             masks = "" if math.isinf(self.masked_price) else "; masks would save too little"
             someone_missed = not self.many and not state.membership.steady
             return ask("full" if someone_missed else "gradient", f"gradients pay{masks}")
         if self.stretch.rounds != SLOW_WINDOW:
-            return ask("masked", "masks are wanted" if wanted else "masks are cheap")
+            return ask("masked", masked)
         if self.stretch.gained_enough():
             return ask("masked", "masks pay", slow=0, stretch=self.stretch.next())
         times = min(self.slow + 1, MOST_DETOURS) if self.stretch.number == 0 else 0
         return ask("full", "masks were slow", slow=times, detour=2 ** max(times - 1, 0))
+
+    def _masked(self, options: DANL) -> str:
+        """Why masked rounds are tried; empty where they are not."""
+        if options.masks == "always" or self.sampling.batch_size is not None:  # the memory averages noise away
+            return "masks are wanted"
+        return "masks are cheap" if self.masked_price <= MASKS_PAY * self.gradient_price else ""
 
     def _rung_has_failed(self, step: Step, options: DANL, tol: float) -> bool:
         """Rule 3."""
@@ -383,10 +385,9 @@ class Ladder:
         if self.since_hessian <= self.wait or len(self.gains) <= window:
             return False
         left = steps_left(step, self.gains, window, tol)
-        if exact and left - steps_with(step.decrement, tol, sampled=self.hessian_rows is not None) <= price - 1.0:
-            return False
         slow = shrinkage(step, self.gains, window) > max(options.contraction, SLOW_MEMORY) ** window
-        if not exact and not (slow and left > PAYS * price):
+        with_new = steps_with(step.decrement, tol, sampled=self.hessian_rows is not None)
+        if not (left - with_new > price - 1.0 if exact else slow and left > PAYS * price):
             return False
         if self.mismatch is None or known.hessians is None:
             return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,6 +14,20 @@ from danl.protocol.hessian_form import HessianForm
 OF_SAMPLES, OF_PARTS = 0.5, 0.1
 """Curvature of sampled rows, and pairs on a part of it, may show more than there is: decrements up to 1.1 and 3 times
 too small were seen."""
+
+MOST_OFF = 0.9
+"""The largest error of the curvature that a run may end with: the decrement is then a tenth of the tolerance."""
+
+
+def off(gains: Sequence[float]) -> float:
+    """How far off the curvature was along the newest two steps, as a share of it; 0 where it is of this very model.
+
+    After a whole step s = -B^-1 g the gradient is y - B s, what B missed of its change y: its size over that of the
+    step, both in the norm of B, is the decrement there over the one before. Of two, as steps of quasi-Newton methods
+    are better and worse in turn.
+    """
+    ratios = [after / before for before, after in pairwise(gains[-3:]) if before > 0]
+    return min(math.sqrt(max(ratios, default=0.0)), MOST_OFF)
 
 
 RATE_OF_SAMPLES, SLOWEST = 0.1, 0.9

@@ -306,10 +306,11 @@ class Safeguarded:
 
     # Rules 2 to 4.
 
-    def _may_extrapolate(self, known: Known) -> bool:
-        """Whether curvature is that of everyone, and exchanged when progress asks for it."""
+    def _may_extrapolate(self, state: SafeguardedState, known: Known) -> bool:
+        """Whether curvature is that of everyone, exchanged when progress asks for it, and steps were not too long."""
         everyone = known.hessians is not None and known.hessians.everyone
-        return everyone and self.options.curvature_when_needed
+        refused = state.trial.step is not None and state.trial.step.length < 1
+        return everyone and self.options.curvature_when_needed and not refused
 
     def _estimated_gradient(self, state: SafeguardedState, known: Known, setup: Setup) -> Array:
         """The gradient at the base that the memory makes up."""
@@ -336,9 +337,9 @@ class Safeguarded:
         share = certain_share(state.ladder.form(self.options), state.ladder.hessian_rows)
         share *= 1.0 if known.hessians is None else known.hessians.share
         if isinstance(curvature, QuasiNewton):  # what the pairs have not seen may be as flat as the part says
-            share *= min(curvature.scale, 1.0)
+            share *= min(curvature.scales[0], 1.0)
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
-        if exact and state.ladder.damping == 1.0 and self._may_extrapolate(known):
+        if exact and self._may_extrapolate(state, known):
             length = extrapolated_length(_last(state), curvature, base.w, gradient, state.ladder.since_hessian)
             step = replace(step, length=length)
         ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)

@@ -81,6 +81,10 @@ class Memory:
         stamps = np.zeros((len(fragments), n_regions), dtype=np.int64)
         return cls(fragments, stamps + stamp if stamp else stamps, {stamp: w})
 
+    def oldest(self, members: Mask) -> int:
+        """The stamp of the region that no member has sent for the longest time."""
+        return int(self.stamps[members].max(axis=0).min())
+
     @cached_property
     def fragments(self) -> Array:
         """The fragments of all workers, (N, d)."""
@@ -154,10 +158,6 @@ class Memory:
         as_items(trained)[who] = as_items(np.ascontiguousarray(masks))
         # Where nobody can predict many masks, np.where takes five times as long.
         return np.asarray(self.stamps + trained * (stamp - self.stamps), dtype=np.int64)
-
-    def last_sent(self, members: Mask) -> int:
-        """The stamp of the newest fragment of these workers for the region they have sent nothing about for longest."""
-        return int(self.stamps[members].max(axis=0).min())
 
     def mean_all(self, weights: Array) -> Array:
         """Line 19: grad^q = sum_i weight_i Theta_i^q, over all N workers."""

@@ -19,7 +19,7 @@ import numpy as np
 from danl.frozen import replace
 from danl.objective.regions import IntArray, Regions
 from danl.protocol.hessian_form import HessianForm, packed_blocks, sketch_matrix
-from danl.protocol.messages import Array, Dtype, unpack
+from danl.protocol.messages import Array, Dtype, Mask, unpack
 from danl.server.curvature import EIGENVALUE_ROUNDING, RELATIVE_FLOOR, Curvature, ProjectedHessian, project
 from danl.storage.serialize import storable
 
@@ -128,6 +128,16 @@ def build(
             return Diagonal(_above_zero(numbers, numbers, mu))
         case "full":
             return project(unpack(numbers, d), mu, least)
+
+
+def even(form: HessianForm, numbers: Array, regions: Regions, free: Mask) -> Diagonal:
+    """The diagonal with its mean in place of all numbers but those of coefficients that are `free` of a penalty.
+
+    A penalty says that the units of the others are comparable.
+    """
+    diagonal = numbers[form.diagonal_places(regions)]
+    diagonal = np.where(free, diagonal, diagonal[~free].mean())
+    return Diagonal(_above_zero(diagonal, diagonal, 0.0))
 
 
 def low_rank(diagonal: Array, sketch: Array, omega: Array, mu: float, rounding: float) -> LowRank:

@@ -7,12 +7,23 @@ the newest pair, by the smallest change there is. It costs the server a few prod
     solve    B^-1 g by two loops over the pairs (Nocedal & Wright, algorithm 7.4)
     times    B V in the compact form B = B_0 - N M N^T (theorem 7.4)
 
-Where B_0 is a part of the Hessian, steps are made with B_0 / gamma, gamma = s . y / (y . B_0^-1 y) of the newest pair
-(equation 7.20): a diagonal knows nothing of columns that go together, and steps along these would be too long.
+Where a part P of the Hessian is all that is known, steps begin with an average of its inverse and that of E, a
+curvature that is the same along all coefficients with a penalty. Each is brought to the size of the newest pair, and
+counts as much as it fits that, which is 1 where C s is a multiple of y:
+
+    B_0^-1 = share_P gamma_P P^-1 + share_E gamma_E E^-1
+    gamma_C = s . y / (y . C^-1 y)                                      equation 7.20
+    share_C ~ (s . y)^2 / ((y . C^-1 y) (s . C s)),  share_P + share_E = 1
+
+A diagonal knows nothing of columns that go together, and steps along these would be too long: hence gamma. Nor does it
+know that some combinations of columns are zero in every row, those of one-hot features for example. Steps with P^-1 go
+along these as well, and only the penalty leads back, slowly; steps from zero with E^-1 never do. But E knows nothing
+of rare columns, and no pair tells before which of both will be the faster: the average is not far from the better one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +37,9 @@ from danl.storage.serialize import storable
 FLAT = 1e-8
 """A pair counts where the gradient's change along the step is more than this share of the sum of its terms' sizes:
 less is rounding. Each term is a coefficient times its gradient, so that the features' units do not matter."""
+ON_A_PART, NUMBERS = 5, 1_000_000
+"""On a part of the Hessian pairs are most of what is known: so many times as many are kept, as far as their steps are
+no more than so many numbers."""
 
 
 @storable
@@ -99,37 +113,63 @@ class QuasiNewton(Curvature):
 
     initial: Curvature
     pairs: Pairs
+    even: Curvature | None = None  # beside a part of the Hessian: the same along all coefficients with a penalty
 
     @classmethod
-    def start(cls, initial: Curvature, d: int) -> QuasiNewton:
+    def start(cls, initial: Curvature, d: int, even: Curvature | None = None) -> QuasiNewton:
         """Without pairs."""
-        return cls(initial, Pairs.none(d))
+        return cls(initial, Pairs.none(d), even)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the initial curvature is that of a whole Hessian."""
+        return isinstance(self.initial, ProjectedHessian)
 
     def with_gradient(self, w: Array, gradient: Array, weights: Array, most: int) -> QuasiNewton:
         """What a whole gradient adds."""
-        return replace(self, pairs=self.pairs.with_gradient(w, gradient, weights, most))
+        return replace(self, pairs=self.pairs.with_gradient(w, gradient, weights, self.kept(most)))
+
+    def with_pair(self, step: Array, change: Array, most: int) -> QuasiNewton:
+        """With one pair more."""
+        return replace(self, pairs=self.pairs.with_pair(step, change, self.kept(most)))
+
+    def kept(self, most: int) -> int:
+        """How many pairs are kept where `most` are on a whole Hessian."""
+        return most if self.whole else max(most, min(ON_A_PART * most, NUMBERS // self.pairs.steps.shape[1]))
 
     @cached_property
-    def scale(self) -> float:
-        """gamma; 1 where the initial curvature is that of a whole Hessian."""
-        if not len(self.pairs) or isinstance(self.initial, ProjectedHessian):
-            return 1.0
-        step, change = self.pairs.steps[-1], self.pairs.changes[-1]
-        along = float(change @ self.initial.solve(change))
-        return float(step @ change) / along if along > 0 else 1.0
+    def scales(self) -> tuple[float, float]:
+        """The shares times gamma, of the part and of the even curvature; 1 and 0 of a whole Hessian, or at first."""
+        if self.whole or not len(self.pairs):
+            return 1.0, 0.0
+        step, change = self.pairs.steps[-1], self.pairs.changes[-1]  # s . y = 1
+        gammas, fits = [], []
+        for each in (self.initial, self.even):
+            along, across = (0.0, 0.0) if each is None else (change @ each.solve(change), step @ each.times(step))
+            gammas.append(1.0 / along if along > 0 else 0.0)
+            fits.append(1.0 / max(along * across, 1.0) if along > 0 else 0.0)
+        total = sum(fits)
+        own, even = (gamma * fit / total for gamma, fit in zip(gammas, fits, strict=True)) if total else (1.0, 0.0)
+        return float(own), float(even)
 
     def solve(self, gradient: Array) -> Array:
-        return self._two_loops(gradient, 1.0)
+        return self._two_loops(gradient, self.initial.solve)
 
     def downhill(self, gradient: Array) -> Array:
-        return self._two_loops(gradient, self.scale)
+        return self._two_loops(gradient, self._begin)
 
-    def _two_loops(self, gradient: Array, scale: float) -> Array:
+    def _begin(self, gradient: Array) -> Array:
+        """B_0^-1 times what is left of a gradient."""
+        own, even = self.scales
+        solved = own * self.initial.solve(gradient)
+        return solved if not even or self.even is None else solved + even * self.even.solve(gradient)
+
+    def _two_loops(self, gradient: Array, begin: Callable[[Array], Array]) -> Array:
         left, shares = gradient, []
         for step, change in zip(self.pairs.steps[::-1], self.pairs.changes[::-1], strict=True):
             shares.append(float(step @ left))
             left = left - shares[-1] * change
-        solved = scale * self.initial.solve(left)
+        solved = begin(left)
         for step, change, share in zip(self.pairs.steps, self.pairs.changes, reversed(shares), strict=True):
             solved = solved + (share - float(change @ solved)) * step
         return solved
@@ -137,7 +177,7 @@ class QuasiNewton(Curvature):
     def times(self, vectors: Array) -> Array:
         """B times vectors; of a whole Hessian Pi times vectors: pairs correct its steps alone."""
         product = self.initial.times(vectors)
-        if not len(self.pairs) or isinstance(self.initial, ProjectedHessian):
+        if self.whole or not len(self.pairs):
             return product
         wide, middle = self._compact
         return np.asarray(product - wide @ (middle @ (wide.T @ vectors)))
