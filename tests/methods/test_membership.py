@@ -157,3 +157,17 @@ def test_more_than_a_hundred_that_miss_nothing_wait_as_long_as_patience_says():
     for patience in (5, 10):
         states = list(play(101, 0.0, patience, gone=5, patience=patience))
         assert [bool(state.alive[5]) for state in states] == [True] * (patience - 1) + [False]
+
+
+def test_once_somebody_has_missed_an_exchange_everyone_is_asked_for_certain():
+    """Whoever answers in the next one: complete says how it is, steady how it has been."""
+    everyone = Membership.everyone(3)
+    here = Replies(np.arange(3), np.zeros(3), np.zeros((3, 1)))
+    assert everyone.after(here, 3, 0.5, starting=False, all_asked=True).of(np.ones(3, dtype=bool)).complete
+    missing = Replies(np.arange(2), np.zeros(2), np.zeros((2, 1)), failures={2: Failure(2, "timeout", "")})
+    one_missed = everyone.after(missing, 3, 0.5, starting=False, all_asked=True)
+    back = one_missed.after(here, 3, 0.5, starting=False, all_asked=True)
+    assert not one_missed.complete
+    assert back.complete
+    assert not back.steady
+    assert not back.of(np.ones(3, dtype=bool)).complete

@@ -154,8 +154,11 @@ def test_5000_coefficients_with_partial_masks_and_absences(many):
     assert result.history.column("gap").min() < 1e-8
 
 
-@pytest.mark.parametrize(("curvature", "bar"), [("block", 90), ("lowrank:50", 40), ("lowrank:10", 55), ("diag", 100)])
-def test_a1a_with_partial_masks(curvature, bar):
+@pytest.mark.parametrize(
+    ("curvature", "bar", "megabytes"),
+    [("block", 90, 2.5), ("lowrank:50", 40, 3.5), ("lowrank:10", 55, 2.5), ("diag", 100, 2.5)],
+)
+def test_a1a_with_partial_masks(curvature, bar, megabytes):
     """Measured: 52, 31, 41 and 60 exchanges, whole Hessians 19; bytes 1.1 to 3.0 MB, whole Hessians 2.7."""
     data = danl.load_dataset("a1a")
     problem = Problem(danl.partition(data.X, data.y, workers=10, seed=0), alpha=1e-3)
@@ -164,7 +167,7 @@ def test_a1a_with_partial_masks(curvature, bar):
     gap = result.history.column("gap")
     assert result.status == "converged"
     assert np.flatnonzero(gap < 1e-8)[0] < bar
-    assert result.history.total_bytes()[np.flatnonzero(gap < 1e-8)[0]] < 3.5e6
+    assert result.history.total_bytes()[np.flatnonzero(gap < 1e-8)[0]] < megabytes * 1e6
 
 
 @pytest.mark.slow

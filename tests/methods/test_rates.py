@@ -6,7 +6,7 @@ from benchmarks.ending import decrement
 
 import danl
 from danl.methods import DANL
-from danl.methods.rates import MOST_OFF, off
+from danl.methods.rates import MOST_OFF, off, steps_with
 
 
 def test_after_whole_steps_on_a_quadratic_it_is_the_error_of_the_curvature():
@@ -37,3 +37,12 @@ def test_converged_is_said_where_it_is_true_however_old_the_curvature_is(alpha, 
         result = danl.solve(problem, method=method, tol=tol, max_rounds=500)
         assert result.status == "converged"
         assert decrement(problem, result.w) <= tol
+
+
+def test_with_a_new_hessian_every_step_leaves_the_share_that_is_left_here():
+    assert steps_with(1e-3, 1e-9, sampled=False) == pytest.approx(2.0)  # 1e-6, 1e-9
+    assert steps_with(1e-3, 1e-9, sampled=True) == pytest.approx(6.0)  # a sample leaves a tenth
+    assert steps_with(1e-10, 1e-9, sampled=False) == 0.0
+    assert (
+        steps_with(5.0, 1e-9, sampled=False) < steps_with(5.0, 0.0, sampled=False) < np.inf
+    )  # far off, and to rounding

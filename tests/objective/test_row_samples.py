@@ -8,7 +8,7 @@ import danl
 from danl.engines.local import Local
 from danl.objective.local_objective import LocalObjective
 from danl.objective.losses import make_loss
-from danl.objective.row_samples import leverage_sample
+from danl.objective.row_samples import _at_most_one, leverage_sample
 from danl.protocol.messages import Exchange, HessianTask
 
 
@@ -80,3 +80,34 @@ def test_together_and_one_by_one_the_same_rows_are_drawn(terms):
         summed = rules.validate_replies(Exchange("hessian", task, np.arange(4)), replies, problem.weights).curvature_sum
         sums.append(danl.protocol.messages.unpack(np.asarray(summed), 6))
     np.testing.assert_allclose(*sums, rtol=1e-12, atol=1e-15)
+
+
+def test_chances_above_one_are_dealt_to_the_others():
+    """They add up to the size still, and those that are not certain are in proportion to what they were."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        n = int(rng.integers(2, 60))
+        size, chances = int(rng.integers(1, n)), rng.random(n) ** rng.choice([0.1, 1.0, 3.0, 10.0, 30.0])
+        chances *= size / chances.sum()
+        made = _at_most_one(chances, size)
+        assert made.sum() == pytest.approx(size)
+        assert (made <= 1).all()
+        others = made < 1
+        if others.any():
+            grown = made[others] / chances[others]
+            np.testing.assert_allclose(grown, grown[0], rtol=1e-9)
+            assert grown[0] >= 1 - 1e-12
+            assert (chances[~others] * grown[0] >= 1 - 1e-9).all()  # nobody is certain without need
+
+
+def test_where_there_are_no_more_rows_than_are_drawn_all_of_them_are():
+    assert _at_most_one(np.array([0.0, 1.5, 0.5, 0.0]), 2).tolist() == [0.0, 1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("value", [1.0, 0.25, -2.0])
+def test_where_all_entries_are_one_number_leverages_are_those_of_any_rows(value):
+    rng = np.random.default_rng(0)
+    X = value * (rng.random((40, 6)) < 0.4)
+    alike = LocalObjective(sparse.csr_matrix(X), np.zeros(40), None, make_loss("logistic"), 1e-3, True)
+    dense = LocalObjective(X, np.zeros(40), None, make_loss("logistic"), 1e-3, True)
+    np.testing.assert_allclose(alike.relative_squares, dense.relative_squares, rtol=1e-12)
