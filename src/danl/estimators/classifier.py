@@ -151,5 +151,5 @@ def _classes(y: Any) -> tuple[Any, Any]:
         both = np.array([y.min(), y.max()])
         codes = y == both[1]
         if both[0] != both[1] and np.count_nonzero(codes) + np.count_nonzero(y == both[0]) == len(y):
-            return both, codes
+            return both, codes.astype(np.intp)
     return np.unique(y, return_inverse=True)

@@ -81,6 +81,18 @@ class Step:
             return None
         return replace(self, length=self.length / (2 if self.length > 2.0**-10 else 16))
 
+    def interpolated(self, rise: float) -> Step | None:
+        """A shorter step where this one rose by so much; None where no length would show a decrease.
+
+        To where the parabola through both losses and the slope is lowest, between a tenth and half of the step.
+        """
+        shorter = self.shorter()
+        if shorter is None or not math.isfinite(rise):  # somebody did not report
+            return shorter
+        second_derivative = (rise - self.length * self.slope) / self.length**2
+        best = -self.slope / (2 * second_derivative) if second_derivative > 0 else self.length
+        return replace(self, length=min(max(best, 0.1 * self.length), 0.5 * self.length))
+
     def given_up(self) -> Literal["converged", "max_rounds"]:
         """What to call a run in which no length of the step shows a decrease.
 

@@ -71,8 +71,8 @@ class DANL:
     finish : bool
         With mini-batches: go over to whole shards when noise is all that is left.
     contraction, window : float, int
-        Exchange Hessians when the gains of the steps shrank by less than contraction a step over the last `window`
-        steps, if that pays (`danl.methods.ladder`).
+        Exchange Hessians when that pays at the rate of the last `window` steps (`danl.methods.ladder`); in masked
+        rounds, when the gains of the steps shrank by less than contraction a step, or than a half.
     gamma_max : int
         Whole gradients of everyone are asked for when no worker has sent a region for more rounds than this, or when
         more than 100 workers have gone on for so many rounds without the word of everyone.

@@ -105,7 +105,7 @@ class Ladder:
     climbed: int = 0  # how often a rung up was taken
     why: str = "the start needs curvature"  # the newest decision
     spent: float = 0.0  # since this rung was taken
-    moved: bool = False  # whether a step was accepted since then
+    moved: bool = False  # whether a step with curvature of this rung was accepted
     n_exchanged: int = 0  # curvature exchanges so far, that of Phase I included
     since_hessian: int = 0  # steps since the last one
     gains: tuple[float, ...] = ()  # of the newest steps since then
@@ -181,7 +181,7 @@ class Ladder:
         if rung == self.rung:
             return replace(self, why=why)
         up = rung > self.rung
-        ladder = replace(self, rung=rung, climbed=self.climbed + up, spent=0.0, moved=not up, mismatch=None, why=why)
+        ladder = replace(self, rung=rung, climbed=self.climbed + up, spent=0.0, moved=False, mismatch=None, why=why)
         return replace(ladder, wait=ladder.shortest_wait(options))
 
     # What happened.
@@ -237,17 +237,10 @@ class Ladder:
         return self if not (self.n_rejected or self.detour) else replace(self, n_rejected=0, detour=0)
 
     def backtracked(self, step: Step, rise: float) -> tuple[Ladder, Step | None]:
-        """A shorter step after an exact one was refused, with the rise of the objective; None where none would do.
-
-        To where the parabola through both losses and the slope is lowest, between a tenth and half of the step.
-        """
-        shorter = step.shorter()
+        """A shorter step after an exact one was refused, with the rise of the objective; None where none would do."""
+        shorter = step.interpolated(rise)
         if shorter is None:
             return self, None
-        if np.isfinite(rise):  # else somebody did not report
-            second_derivative = (rise - step.length * step.slope) / step.length**2
-            best = -step.slope / (2 * second_derivative) if second_derivative > 0 else step.length
-            shorter = replace(step, length=float(np.clip(best, 0.1 * step.length, 0.5 * step.length)))
         length = min(self.length, shorter.length)
         return replace(self, length=length, n_refused=self.n_refused + 1, why="refused: too long a step"), shorter
 
@@ -280,7 +273,7 @@ class Ladder:
             gains=(*self.gains, step.gain)[-max(options.window, LONG_WINDOW) - 1 :],
             first_gain=self.first_gain if self.since_hessian else step.gain,
             stretch=Stretch(objective) if exact else self.stretch.after(objective),
-            moved=moved or self.moved,
+            moved=self.moved or (moved and self.spent > self.rungs[self.rung].price),  # by curvature of this rung
             n_refused=0 if moved else self.n_refused,
             length=length,
             detour=max(self.detour - exact, 0),
@@ -337,7 +330,7 @@ class Ladder:
                     wait = self.shortest_wait(options) if rate <= HELPED * self.rate else 2 * self.wait
                     return ask(curvature, slow, rate=rate, wait=wait)
             elif self._due(step, known, options, tol, exact=exact):
-                kept = self.since_hessian > 2**self.climbed * self.wait
+                kept = self.since_hessian > 2**self.climbed * self.wait and self._slow(step, options, tol, exact=exact)
                 down = kept and self.rung > 0 and not self.rungs[self.rung].whole
                 return self.on_rung(self.rung - down, options, slow), curvature
         if self.binds:
@@ -380,18 +373,25 @@ class Ladder:
 
     def _due(self, step: Step, known: Known, options: DANL, tol: float, *, exact: bool) -> bool:
         """Rule 5."""
-        window, price = options.window, self.rungs[self.rung].price / self.gradient_price
-        window = window if exact else max(window, SLOW_WINDOW)
+        window = options.window if exact else max(options.window, SLOW_WINDOW)
         if self.since_hessian <= self.wait or len(self.gains) <= window:
             return False
-        left = steps_left(step, self.gains, window, tol)
-        slow = shrinkage(step, self.gains, window) > max(options.contraction, SLOW_MEMORY) ** window
-        with_new = steps_with(step.decrement, tol, sampled=self.hessian_rows is not None)
-        if not (left - with_new > price - 1.0 if exact else slow and left > PAYS * price):
+        if exact:
+            left, more = steps_left(step, self.gains, window, tol), self.rungs[self.rung].price - self.gradient_price
+            saved = left - steps_with(step.decrement, tol, sampled=self.hessian_rows is not None)
+        if not (saved * self.gradient_price > more if exact else self._slow(step, options, tol, exact=False)):
             return False
         if self.mismatch is None or known.hessians is None:
             return True
         return self.mismatch.of_age
+
+    def _slow(self, step: Step, options: DANL, tol: float, *, exact: bool) -> bool:
+        """Whether gains shrink by less than curvature promised, and what is left costs more than PAYS of its price."""
+        promised, window = options.contraction, options.window
+        if not exact:
+            promised, window = max(promised, SLOW_MEMORY), max(window, SLOW_WINDOW)
+        left = steps_left(step, self.gains, window, tol) * self.gradient_price
+        return shrinkage(step, self.gains, window) > promised**window and left > PAYS * self.rungs[self.rung].price
 
     def _parts_due(self, step: Step, *, exact: bool) -> float | None:
         """Rule 5 for parts of Hessians: the rate at which the gains shrank since the last ones, where it is slow."""
