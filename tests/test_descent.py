@@ -76,7 +76,8 @@ def test_refused_steps_are_counted():
     assert result.history.column("refused").any()
     longest = max(step.refusals for step in cert.descent.steps)
     assert longest >= 1
-    assert cert.descent.length == LEAST_SHARE**longest
+    assert cert.descent.length == min(step.begun * LEAST_SHARE**step.refusals for step in cert.descent.steps)
+    assert cert.descent.length <= LEAST_SHARE**longest
     assert not cert.violated
 
 
@@ -125,6 +126,15 @@ def test_what_somebody_missed_settles_nothing():
 def test_a_refused_hessian_exchange_is_no_exact_gradient():
     rows = [row(0, "hessian", moved=False), row(1, "hessian", refused=1, moved=False), row(2, "hessian")]
     assert [(step.exchange, step.settled, step.refusals) for step in exact_steps(rows, 4)] == [(0, 2, 1)]
+
+
+def test_after_refused_steps_the_next_begin_shorter_and_grow():
+    rows = [row(0, "hessian", moved=False), row(1, refused=1, moved=False)]
+    rows += [row(2, "hessian"), row(3, "hessian"), row(4)]
+    first, second, third = exact_steps(rows, 4)
+    assert (first.begun, first.length) == (1.0, LEAST_SHARE)
+    assert second.begun == pytest.approx(1.1 * LEAST_SHARE)
+    assert third.length == pytest.approx(1.1**2 * LEAST_SHARE)
 
 
 # --- a theorem that can be violated ---

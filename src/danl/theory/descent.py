@@ -8,7 +8,8 @@ that was taken,
 
 An exact step is one from everyone's whole gradient at the anchor that everyone's losses have settled. The proof, in
 docs/theory.md, uses of B only that  |g|^2 <= M g^T B^-1 g  for the gradients g of these steps. So M can be read off the
-rows: g^T B^-1 g = decrement^2 * scale, and |g| is the gradient norm. Where a step was refused j times, eta >= 16^-j.
+rows: g^T B^-1 g = decrement^2 * scale, and |g| is the gradient norm. Where a step was refused j times, its length is
+16^-j at least of what it was tried with first, which is 1 at least, or grows to 1 again after steps that were refused.
 Where some sent curvature for all, the decrement is one of their share of the objective, g^T B^-1 g = share decrement^2
 scale; the share is taken to be the smallest there is.
 """
@@ -22,6 +23,7 @@ from itertools import pairwise
 from typing import Any
 
 from danl.methods.acceptance import ROUNDING, SUFFICIENT_DECREASE
+from danl.methods.ladder import GROWTH
 from danl.objective.problem import Problem
 from danl.run.history import Row
 from danl.run.result import Result
@@ -50,11 +52,13 @@ class ExactStep:
     """|g|^2."""
     promised: float
     """g^T B^-1 g."""
+    begun: float = 1.0
+    """What the length that was tried first is not below: steps after refused ones begin shorter."""
 
     @property
     def length(self) -> float:
         """What the length is not below."""
-        return float(LEAST_SHARE**self.refusals)
+        return float(self.begun * LEAST_SHARE**self.refusals)
 
     @property
     def curvature(self) -> float:
@@ -73,13 +77,14 @@ def exact_steps(
     """
     steps, answered = list[ExactStep](), 0
     gradient: Row | None = None  # of the step that is being tried
-    refusals = 0
+    refusals, begun, short = 0, 1.0, 1.0
     for row in rows:
+        short = LEAST_SHARE * short if row.refused else min(1.0, GROWTH * short)  # whatever step it was of
         if gradient is not None and row.kind == "gradient" and row.active < n_workers:
             gradient = None
         if gradient is not None and row.step_norm > 0:
             promised = share * gradient.decrement**2 * abs(gradient.objective)  # the scale is at least that
-            step = ExactStep(gradient.exchange, row.exchange, refusals, gradient.grad_norm**2, promised)
+            step = ExactStep(gradient.exchange, row.exchange, refusals, gradient.grad_norm**2, promised, begun)
             if math.isfinite(promised):
                 steps.append(step)
             gradient = None
@@ -87,7 +92,7 @@ def exact_steps(
         answered = answered + row.active if row.kind == "hessian" else 0
         whole = row.kind == "gradient" and not sampled and min((row.active, *row.coverage)) == n_workers
         if (answered == n_workers or whole) and not row.refused:
-            gradient, refusals = row, 0
+            gradient, refusals, begun = row, 0, short
         if answered >= n_workers or not row.failed:
             answered = 0
     return tuple(steps)
