@@ -168,6 +168,7 @@ def test_quick_parts_of_hessians():
 
 def evaluated(method, count, refused=0, **other):
     row = {"data": "one", "penalty": "alpha 1", "method": method, "max_rounds": 1000, "bfgs": 20, "exchanges": 50}
+    row["bfgs_more_pairs"] = 15
     row |= {"reached": True, "status": "stopped", "gap": 0.0, "evaluations": count, "curvature": 2, "refused": refused}
     return row | other
 
@@ -175,7 +176,7 @@ def evaluated(method, count, refused=0, **other):
 def test_parts_of_hessians_of_made_up_rows():
     rows = [evaluated("danl", 10, refused=1), evaluated("diag", 30, refused=10)]
     text = limited_memory.markdown(rows)
-    assert "| one | alpha 1 | 20 | 10 (2) | 30 (2) |" in text
+    assert "| one | alpha 1 | 20 | 15 | 10 (2) | 30 (2) |" in text
     assert "| one | alpha 1 | 0.500 x (2 %) | 1.50 x (20 %) |" in text
     assert [goal[1:] for goal in limited_memory.goals(rows)] == [
         ("0.500 x", "1.1 x", True),

@@ -121,8 +121,11 @@ def test_in_bytes_a_round_trip_is_not_free():
     assert not made.in_seconds
 
 
-def test_a_rung_up_is_a_start_and_a_rung_down_is_none():
-    """At a start more senders are asked at once, where the rest's curvature is missing; later steps get shorter."""
+def test_another_rung_is_a_start():
+    """At a start more senders are asked at once, where the rest's curvature is missing; later steps get shorter.
+
+    A rung down as well: where that was wrong, steps with the curvature of too few are refused by the dozen.
+    """
     options = DANL(curvature_from=1)
     ladder = Ladder.start(options, setup_of(random_problem(sizes=(5,) * 10), options))
     missing = Mismatch(rest=2.0)
@@ -133,8 +136,9 @@ def test_a_rung_up_is_a_start_and_a_rung_down_is_none():
     assert (up.moved, up.climbed) == (False, 1)
     assert replace(up, mismatch=missing).after_refusal(None, options).rung == 2
     down = replace(up, moved=True).on_rung(0, options, "down")
-    assert (down.moved, down.climbed) == (True, 1)
-    assert replace(down, mismatch=missing).after_refusal(None, options) is None
+    assert (down.moved, down.climbed) == (False, 1)
+    assert replace(down, mismatch=missing).after_refusal(None, options).rung == 1
+    assert replace(down, mismatch=missing, moved=True).after_refusal(None, options) is None
 
 
 # Turns.
