@@ -33,9 +33,10 @@ METHODS = (
     "danl:curvature_from=2,hessian_dtype=float32",
     "newton",
 )
-"""The first is the default, which is what is judged."""
+"""The first is the default; it is judged, and so is what is asked for where bytes are dear."""
+JUDGED = {"danl": "default method", "danl:curvature_from=2,hessian_dtype=float32": "two senders in float32"}
 GOALS = {"a1a": 3.0e5, "phishing": 7.0e4}
-"""Bits a worker that the default may send."""
+"""Bits that a worker may send."""
 CURVE_POINTS = 80
 
 
@@ -112,13 +113,13 @@ def _left(row: Row) -> str:
 def goals(rows: Rows) -> list[tuple[str, str, str, bool | None]]:
     return [
         (
-            f"bits that a worker sends to gap {GAP:g}, default method, {row['data']}",
+            f"bits that a worker sends to gap {GAP:g}, {JUDGED[row['method']]}, {row['data']}",
             number(row["bits"]) if row["reached"] else _left(row),
             number(GOALS[row["data"]]),
             row["reached"] and row["bits"] <= GOALS[row["data"]],
         )
         for row in rows
-        if row["method"] == METHODS[0] and row["data"] in GOALS
+        if row["method"] in JUDGED and row["data"] in GOALS
     ]
 
 
