@@ -1,5 +1,7 @@
 """Armijo's rule on one step: what is accepted, how it is shortened, when nothing is left."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -176,3 +178,11 @@ def test_what_is_owed_is_not_asked_of_some():
     losses = case.known.losses + case.losses(step)
     assert case.accepted(partly(losses, np.arange(4) != 2), to=step)
     assert not case.accepted(losses, to=step, at_anchor=False)
+
+
+def test_a_very_short_step_can_be_made_shorter_and_longer_again():
+    short = replace(step((1.0, -2.0), (1.0, 1.0), size=1e-250), length=1e-200)
+    assert short.interpolated(1e3).length == pytest.approx(1e-201)  # the square of such a length is 0
+    assert short.longest_next == pytest.approx(1e-100)
+    assert replace(short, length=0.4).longest_next == pytest.approx(0.8)
+    assert replace(short, length=1.0).interpolated(1.0).length == pytest.approx(5 / 12)  # where the parabola is lowest

@@ -14,15 +14,15 @@ def test_after_whole_steps_on_a_quadratic_it_is_the_error_of_the_curvature():
     hessian, error, w, gains = np.diag([1.0, 4.0, 9.0]), 0.3, np.array([1.0, -2.0, 0.5]), []
     curvature = hessian / (1 - error)
     for count in range(4):
-        assert off(gains) == pytest.approx(error if count > 1 else 0.0)
+        assert off(gains, everyone=True) == pytest.approx(error if count > 1 else 0.0)
         gradient = hessian @ w
         gains.append(float(gradient @ np.linalg.solve(curvature, gradient)) / 2)
         w = w - np.linalg.solve(curvature, gradient)
-    assert off([1.0, 0.25, 1e-20]) == 0.5  # the worse of two
-    assert off([1.0, 1e-8, 1e-12]) == pytest.approx(1e-2)
-    assert off([9.0, 1.0, 1e-8, 1e-12]) == pytest.approx(1e-2)
-    assert off([1.0, 2.0]) == off([1.0, 1.0]) == MOST_OFF
-    assert off([0.0, 0.0]) == 0.0
+    assert off([1.0, 0.25, 1e-20], everyone=True) == 0.5  # the worse of two
+    assert off([1.0, 1e-8, 1e-12], everyone=True) == pytest.approx(1e-2)
+    assert off([9.0, 1.0, 1e-8, 1e-12], everyone=True) == pytest.approx(1e-2)
+    assert off([1.0, 2.0], everyone=True) == off([1.0, 1.0], everyone=True) == MOST_OFF
+    assert off([0.0, 0.0], everyone=True) == 0.0
 
 
 @pytest.mark.slow
@@ -46,3 +46,13 @@ def test_with_a_new_hessian_every_step_leaves_the_share_that_is_left_here():
     assert (
         steps_with(5.0, 1e-9, sampled=False) < steps_with(5.0, 0.0, sampled=False) < np.inf
     )  # far off, and to rounding
+
+
+def test_nothing_is_known_of_the_curvature_of_some_before_the_first_step():
+    assert off([1.0], everyone=True) == 0.0
+    assert off([1.0], everyone=False) == MOST_OFF
+    assert off([1.0, 0.25], everyone=False) == 0.5
+
+
+def test_where_the_old_curvature_hides_directions_a_new_one_is_worth_every_step():
+    assert steps_with(np.inf, 1e-9, sampled=False) == 0.0

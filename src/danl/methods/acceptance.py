@@ -81,6 +81,11 @@ class Step:
             return None
         return replace(self, length=self.length / (2 if self.length > 2.0**-10 else 16))
 
+    @property
+    def longest_next(self) -> float:
+        """How long an exact step after this one may be: twice as long, or the root where it was very short."""
+        return max(2 * self.length, math.sqrt(self.length))
+
     def interpolated(self, rise: float) -> Step | None:
         """A shorter step where this one rose by so much; None where no length would show a decrease.
 
@@ -89,8 +94,8 @@ class Step:
         shorter = self.shorter()
         if shorter is None or not math.isfinite(rise):  # somebody did not report
             return shorter
-        second_derivative = (rise - self.length * self.slope) / self.length**2
-        best = -self.slope / (2 * second_derivative) if second_derivative > 0 else self.length
+        bent = rise - self.length * self.slope  # half of the second derivative, times the squared length
+        best = -self.slope * self.length / (2 * bent) * self.length if bent > 0 else self.length
         return replace(self, length=min(max(best, 0.1 * self.length), 0.5 * self.length))
 
     def given_up(self) -> Literal["converged", "max_rounds"]:

@@ -51,7 +51,7 @@ from danl.methods.base import Setup
 from danl.methods.membership import MANY
 from danl.methods.prices import Prices
 from danl.methods.questions import Question, Sampling, Stretch
-from danl.methods.rates import off, shrinkage, steps_left, steps_with
+from danl.methods.rates import off, pays, shrinkage, steps_left
 from danl.methods.senders import Rung, rungs_of
 from danl.protocol.hessian_form import WHOLE, HessianForm
 from danl.protocol.messages import Dtype, Mask
@@ -72,9 +72,9 @@ PATIENCE = 16.0
 """A rung has failed once this many times the price of the next one was spent on it."""
 MISSING = 1.0
 """More senders, where the rest's gradients were off by more than this share of a step that was refused at the start."""
-BACKTRACKING, GROWTH, LONGER = 6.0, 1.1, 2.0
+BACKTRACKING, GROWTH = 6.0, 1.1
 """Shorter steps are tried, rather than new curvature, where it costs more than so many whole gradients each; a length
-that is remembered grows by so much with every step that is accepted; where pairs correct a part, by the last."""
+that is remembered grows by so much with every step that is accepted."""
 SLOW_MEMORY, SLOW_WINDOW = 0.5, 3
 """Steps from the memory fall short where the decrements shrink by less than this a step, over so many of them."""
 LONG_WINDOW, HELPED = 8, 0.9
@@ -284,9 +284,10 @@ class Ladder:
         length = length if exact or self.sampling.batch_size is None else self.sampling.length
         if exact and options.pairs > 0 and not self.rungs[self.rung].whole:  # pairs see to the length, but late
             taken = state.trial.step if options.curvature_when_needed and not self._masked(options) else None
-            length = step.length if taken is None else min(step.length, LONGER * taken.length)
+            length = step.length if taken is None else min(step.length, taken.longest_next)
         step = replace(step, length=length)
-        if exact and (step.decrement <= (1.0 - off(ladder.gains)) * setup.tol or ladder._stalled(step, options)):
+        enough = (1.0 - off(ladder.gains, everyone=known.of_everyone)) * setup.tol
+        if exact and (step.decrement <= enough or ladder._stalled(step, options)):
             return replace(ladder, why="the tolerance is reached"), step, None
         ladder, question = ladder._question(step, state, known, options, setup.tol, exact=exact)
         return ladder, step, question
@@ -330,7 +331,7 @@ class Ladder:
                     wait = self.shortest_wait(options) if rate <= HELPED * self.rate else 2 * self.wait
                     return ask(curvature, slow, rate=rate, wait=wait)
             elif self._due(step, known, options, tol, exact=exact):
-                kept = self.since_hessian > 2**self.climbed * self.wait and self._slow(step, options, tol, exact=exact)
+                kept = self.since_hessian > 2**self.climbed * self.wait and self._slow(step, options, tol, exact)
                 down = kept and self.rung > 0 and not self.rungs[self.rung].whole
                 return self.on_rung(self.rung - down, options, slow), curvature
         if self.binds:
@@ -376,20 +377,19 @@ class Ladder:
         window = options.window if exact else max(options.window, SLOW_WINDOW)
         if self.since_hessian <= self.wait or len(self.gains) <= window:
             return False
-        if exact:
-            left, more = steps_left(step, self.gains, window, tol), self.rungs[self.rung].price - self.gradient_price
-            saved = left - steps_with(step.decrement, tol, sampled=self.hessian_rows is not None)
-        if not (saved * self.gradient_price > more if exact else self._slow(step, options, tol, exact=False)):
+        price, sampled = self.rungs[self.rung].price / self.gradient_price, self.hessian_rows is not None
+        if not (
+            pays(step, self.gains, window, tol, price, sampled) if exact else self._slow(step, options, tol, False)
+        ):
             return False
         if self.mismatch is None or known.hessians is None:
             return True
         return self.mismatch.of_age
 
-    def _slow(self, step: Step, options: DANL, tol: float, *, exact: bool) -> bool:
+    def _slow(self, step: Step, options: DANL, tol: float, exact: bool) -> bool:
         """Whether gains shrink by less than curvature promised, and what is left costs more than PAYS of its price."""
-        promised, window = options.contraction, options.window
-        if not exact:
-            promised, window = max(promised, SLOW_MEMORY), max(window, SLOW_WINDOW)
+        window = options.window if exact else max(options.window, SLOW_WINDOW)
+        promised = options.contraction if exact else max(options.contraction, SLOW_MEMORY)
         left = steps_left(step, self.gains, window, tol) * self.gradient_price
         return shrinkage(step, self.gains, window) > promised**window and left > PAYS * self.rungs[self.rung].price
 

@@ -19,13 +19,17 @@ MOST_OFF = 0.9
 """The largest error of the curvature that a run may end with: the decrement is then a tenth of the tolerance."""
 
 
-def off(gains: Sequence[float]) -> float:
+def off(gains: Sequence[float], *, everyone: bool) -> float:
     """How far off the curvature was along the newest two steps, as a share of it; 0 where it is of this very model.
+
+    That of some stands in for `everyone`: as long as there is no step, it may be as far off as can be.
 
     After a whole step s = -B^-1 g the gradient is y - B s, what B missed of its change y: its size over that of the
     step, both in the norm of B, is the decrement there over the one before. Of two, as steps of quasi-Newton methods
     are better and worse in turn.
     """
+    if len(gains) < 2:
+        return 0.0 if everyone else MOST_OFF
     ratios = [after / before for before, after in pairwise(gains[-3:]) if before > 0]
     return min(math.sqrt(max(ratios, default=0.0)), MOST_OFF)
 
@@ -55,8 +59,15 @@ def steps_with(decrement: float, tol: float, *, sampled: bool) -> float:
 
     That is the change of the curvature from here to the optimum; with pairs it is not more. A sample leaves more.
     """
+    if math.isinf(decrement):  # the old one hides directions: nobody knows how far it is, and a new one will tell
+        return 0.0
     share = min(max(decrement, RATE_OF_SAMPLES if sampled else TINY), SLOWEST)
     return math.log(max(decrement / max(tol, ROUNDING), 1.0)) / -math.log(share)
+
+
+def pays(step: Step, gains: Sequence[float], window: int, tol: float, price: float, sampled: bool) -> bool:
+    """Whether new curvature saves more steps than it costs, its `price` in exchanges of gradients."""
+    return steps_left(step, gains, window, tol) - steps_with(step.decrement, tol, sampled=sampled) > price - 1.0
 
 
 def certain_share(form: HessianForm, rows: int | None) -> float:

@@ -308,7 +308,7 @@ class Safeguarded:
 
     def _may_extrapolate(self, state: SafeguardedState, known: Known) -> bool:
         """Whether curvature is that of everyone, exchanged when progress asks for it, and steps were not too long."""
-        everyone = known.hessians is not None and known.hessians.everyone
+        everyone = known.hessians is not None and known.of_everyone
         refused = state.trial.step is not None and state.trial.step.length < 1
         return everyone and self.options.curvature_when_needed and not refused
 

@@ -149,6 +149,11 @@ class Known:
     hessians: SomeHessians | None = None  # what the curvature is made of, where Hessians are whole
     initial: InitialCurvature | None = None  # where some coefficients have no penalty: to see those that have no end
 
+    @property
+    def of_everyone(self) -> bool:
+        """Whether curvature is that of everyone, not of some who stand in for the others."""
+        return self.hessians is None or self.hessians.everyone
+
 
 @storable
 @at_once

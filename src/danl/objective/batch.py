@@ -33,7 +33,6 @@ from danl.objective.segments import Segments
 from danl.objective.threads import allowed, shared
 
 IntArray = NDArray[np.int64]
-Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 SMALL_LOSS = 0.01
@@ -131,7 +130,7 @@ class Batch:
     @cached_property
     def blocks(self) -> list[RowBlock]:
         """The rows in blocks: as many whole workers as fit into one, large workers in parts."""
-        return row_blocks(self.X, self.bounds, self.ends, self.n_workers, self.value)
+        return row_blocks(self.X, self.bounds, self._ends, self._value)
 
     def _blocks_for(self, threads: int) -> list[RowBlock]:
         """The rows in blocks for so many threads: a single one is cut between workers, which may change the rounding of
@@ -140,38 +139,38 @@ class Batch:
         if threads == 1 or len(self.blocks) > 1 or (self._dense and self.n_workers >= MANY_WORKERS):
             return self.blocks
         if threads not in self._cut:
-            shares = np.linspace(0, self.ends[-1], threads + 1)
-            cuts = np.unique(np.abs(self.ends[:, None] - shares).argmin(axis=0)).tolist()
+            shares = np.linspace(0, self._ends[-1], threads + 1)
+            cuts = np.unique(np.abs(self._ends[:, None] - shares).argmin(axis=0)).tolist()
             rows = self.bounds.tolist()
             made = [(rows[a], rows[b], slice(a, b)) for a, b in pairwise(cuts)]
-            self._cut[threads] = [RowBlock(self.X, *each, self.bounds, self.value) for each in made]
+            self._cut[threads] = [RowBlock(self.X, *each, self.bounds, self._value) for each in made]
         return self._cut[threads]
 
-    def of_blocks(self, function: Callable[[Item], Made], blocks: Sequence[Item], threads: int) -> list[Made]:
+    def _of_blocks(self, function: Callable[[RowBlock], Made], blocks: Sequence[RowBlock], threads: int) -> list[Made]:
         """What a function makes of the blocks, in their order."""
         if threads == 1:
             return [function(block) for block in blocks]
 
-        def quietly(block: Item) -> Made:
+        def quietly(block: RowBlock) -> Made:
             with np.errstate(over="ignore", invalid="ignore"):  # which each thread has its own of
                 return function(block)
 
         return shared(quietly, blocks, threads, blas=self._dense)
 
     @cached_property
-    def value(self) -> float | None:
+    def _value(self) -> float | None:
         """The one number that is stored, if it is one."""
         return None if self._dense else repeated_value(self.X)
 
     @cached_property
-    def ends(self) -> IntArray:
+    def _ends(self) -> IntArray:
         """Stored entries up to each of the bounds."""
         return np.asarray(self.bounds * self.X.shape[1] if self._dense else self.X.indptr[self.bounds], dtype=np.int64)
 
     @cached_property
     def _numbers(self) -> int:
         """Of the larger of the data and all gradients."""
-        return int(max(self.ends[-1], self.n_workers * self.layout.n_coefficients))
+        return int(max(self._ends[-1], self.n_workers * self.layout.n_coefficients))
 
     def use_threads(self, threads: int | None) -> None:
         """Let so many threads work on it; None: as many as this process may use."""
@@ -184,13 +183,13 @@ class Batch:
 
     @cached_property
     def _work(self) -> int:
-        return int(self.ends[-1]) + ROW * len(self.y)
+        return int(self._ends[-1]) + ROW * len(self.y)
 
     def losses(self, w: Array) -> Array:
         """F_i(w) of every worker."""
         with np.errstate(over="ignore", invalid="ignore"):
             averages = self.scale * self._segments.sums(self.loss.value(self.y, self.margins(w)))
-            return averages + self.penalty(self._penalised(w))
+            return averages + self._penalty(self._penalised(w))
 
     def value_and_gradient(self, w: Array, weights: Array) -> tuple[float, Array]:
         """sum_i weight_i F_i(w) and its gradient."""
@@ -218,7 +217,7 @@ class Batch:
         threads = self.threads
         blocks = self._blocks_for(threads)
         at_once = len(blocks) == 1 and layout.n_coefficients == layout.n_features
-        begin = self.common_row(penalised) if at_once and blocks[0].many_small_workers else None
+        begin = self._common_row(penalised) if at_once and blocks[0].many_small_workers else None
         gradients = np.zeros(0 if at_once else shape)
 
         def evaluate(block: RowBlock) -> tuple[Array, Array, Array | None]:
@@ -226,7 +225,7 @@ class Batch:
             here = None if selected is None else selected[block.workers]
             if here is not None and not here.any():
                 return np.zeros((block.n_rows, layout.n_outputs)[: layout.n_outputs]), np.ones(block.n_rows), None
-            z, value, slopes = self.evaluated(block, model, here)
+            z, value, slopes = self._evaluated(block, model, here)
             there = None if holding is None else holding[block.workers]
             if begin is not None:
                 return z, value, block.transpose_times_plus(slopes, begin)
@@ -237,7 +236,7 @@ class Batch:
             return z, value, None if block.whole else own
 
         with np.errstate(over="ignore", invalid="ignore"):
-            evaluated = self.of_blocks(evaluate, blocks, threads)
+            evaluated = self._of_blocks(evaluate, blocks, threads)
             row_margins, values, products = zip(*evaluated, strict=True)
             if at_once and products[0] is not None:
                 gradients = products[0]
@@ -248,7 +247,7 @@ class Batch:
                     if product is not None:
                         gradients[block.workers] += product
             z = row_margins[0] if len(row_margins) == 1 else np.concatenate(row_margins)
-            losses = self.averages(values, z, workers) + self.penalty(penalised)
+            losses = self._averages(values, z, workers) + self._penalty(penalised)
             gradients = gradients.reshape(self.n_workers, layout.n_coefficients)
             if self.scale_after:
                 gradients *= self.scale[:, None]
@@ -261,7 +260,7 @@ class Batch:
         self.passes += 2
         return losses, gradients
 
-    def evaluated(self, block: RowBlock, model: Array, selected: Mask | None = None) -> tuple[Array, Array, Array]:
+    def _evaluated(self, block: RowBlock, model: Array, selected: Mask | None = None) -> tuple[Array, Array, Array]:
         """Margins of the rows of a block, what the losses are made of, and slopes, scaled unless that comes after."""
         z = self._margins(block, model, selected)
         terms = None if self._terms is None else self._terms[block.rows]
@@ -271,7 +270,7 @@ class Batch:
         weights = self.row_weights[block.rows]
         return z, value, slopes * (weights if slopes.ndim == 1 else weights[:, None])
 
-    def averages(self, values: Sequence[Array], z: Array, workers: IntArray | None) -> Array:
+    def _averages(self, values: Sequence[Array], z: Array, workers: IntArray | None) -> Array:
         """The losses without their penalty, of what those of the blocks are made of; small ones are added up anew."""
         losses = self.scale * self._sums(values[0] if len(values) == 1 else np.concatenate(values))
         wanted = losses if workers is None else losses[workers]
@@ -280,7 +279,7 @@ class Batch:
             losses = self.scale * self._segments.sums(self.loss.value(self.y, z))
         return losses
 
-    def common_row(self, penalised: Array) -> Array | None:
+    def _common_row(self, penalised: Array) -> Array | None:
         """The penalty's part of many gradients, where products can begin with it: it is short, and the same of all."""
         if self.n_workers * len(penalised) < MANY_NUMBERS or 2 * len(penalised) > kernels.LONG_ROW:
             return None
@@ -335,7 +334,7 @@ class Batch:
         """The model, or the workers' models, with 0 for what there is no penalty on."""
         return np.where(self.layout.penalised, model, 0.0) if self.layout.intercept else model
 
-    def penalty(self, penalised: Array) -> Array:
+    def _penalty(self, penalised: Array) -> Array:
         """penalty_i / 2 |w|^2 of every worker, at one model or at each worker's own."""
         if penalised.ndim == 1:
             return 0.5 * float(penalised @ penalised) * self.penalties
@@ -395,6 +394,6 @@ class Batch:
             threads = self.threads
             with np.errstate(over="ignore", invalid="ignore"):
                 margins_of = partial(self._margins, model=model)
-                parts = self.of_blocks(margins_of, self._blocks_for(threads), threads)
+                parts = self._of_blocks(margins_of, self._blocks_for(threads), threads)
             self._newest = (w.copy(), parts[0] if len(parts) == 1 else np.concatenate(parts))
         return self._newest[1]

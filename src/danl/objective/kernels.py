@@ -213,11 +213,14 @@ def tabmat_sandwich(X: Any, wanted: Callable[[], int | None] = lambda: 1) -> Cal
             return matrix.sandwich(weights[first:last], own) if own is None or own.size else None
 
         at_once = max(1, SPARSE_PRODUCTS // total.size)
-        several = at_once > 1 and len(blocks) > 1  # products that are too large are left to OpenMP
-        threads = allowed(wanted()) if several else 1
+        if at_once == 1:  # products that are too large are left to OpenMP
+            for block in blocks:
+                if (part := of_block(block)) is not None:
+                    total += part
+            return total
+        threads = allowed(wanted()) if len(blocks) > 1 else 1
         for first in range(0, len(blocks), at_once):
-            wave = blocks[first : first + at_once]
-            for part in map(of_block, wave) if threads == 1 else shared(of_block, wave, threads, openmp=True):
+            for part in shared(of_block, blocks[first : first + at_once], threads, openmp=True):
                 if part is not None:
                     total += part
         return total

@@ -157,14 +157,14 @@ class RowBlock:
         return [rows[own] for own in self._stretches]
 
 
-def row_blocks(X: Any, bounds: Places, ends: Places, most: int, value: float | None) -> list[RowBlock]:
-    """The rows in blocks: as many whole workers as fit into one, at most so many; large workers in parts.
+def row_blocks(X: Any, bounds: Places, ends: Places, value: float | None) -> list[RowBlock]:
+    """The rows in blocks: as many whole workers as fit into one; large workers in parts.
 
     Worker i has the rows from bounds[i] to bounds[i + 1]; `ends` are the stored entries up to each of these.
     """
     made, first, n_workers = list[RowBlock](), 0, len(bounds) - 1
     while first < n_workers:
-        fits = min(int(np.searchsorted(ends, ends[first] + BLOCK_ENTRIES, side="right")) - 1, first + most)
+        fits = int(np.searchsorted(ends, ends[first] + BLOCK_ENTRIES, side="right")) - 1
         last = max(fits, first + 1)
         parts = 1 if fits > first else -(-int(ends[last] - ends[first]) // BLOCK_ENTRIES)
         rows = np.linspace(bounds[first], bounds[last], parts + 1).astype(int).tolist()

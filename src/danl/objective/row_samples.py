@@ -42,13 +42,12 @@ def leverage_sample(objective: LocalObjective, w: Array, size: int, rng: np.rand
     total = float(curvature.sum())
     if not (np.isfinite(total) and total > 0):  # a model that blew up, or nothing curved: as good as any
         return RowSample(np.sort(rng.choice(objective.n_rows, size=size, replace=False)))
-    relative = objective.relative_squares
-    of_leverage = float(curvature @ relative)
-    if of_leverage > 0:
-        chances = curvature * (BY_LEVERAGE * size / of_leverage * relative + (1 - BY_LEVERAGE) * size / total)
-    else:  # rows without entries are all that is curved
-        chances = size / total * curvature
-    chances = _at_most_one(chances, size)
+    leverage, chances = curvature * objective.relative_squares, curvature / total  # which may be tiny: divided first
+    of_leverage = float(leverage.sum())
+    if of_leverage > 0:  # else rows without entries are all that is curved
+        leverage /= of_leverage
+        chances = BY_LEVERAGE * leverage + (1 - BY_LEVERAGE) * chances
+    chances = _at_most_one(size * chances, size)
     passed = (np.cumsum(chances) + rng.random()).astype(np.int64)
     chosen = np.flatnonzero(np.diff(passed, prepend=0))
     return RowSample(chosen, 1.0 / chances[chosen])
@@ -83,5 +82,5 @@ def _at_most_one(chances: Array, size: int) -> Array:
         fit = (drawn >= 0) & (left > 0) & (drawn * np.append(least, above) <= left)
         if fit.any():
             last = len(above) - int(np.argmax(fit[::-1]))
-            return np.asarray(np.minimum(drawn[last] / left[last] * chances, 1.0))
+            return np.asarray(np.minimum(drawn[last] * (chances / left[last]), 1.0))
     return np.asarray(chances > 0, dtype=float)  # there are no more rows than are to be drawn

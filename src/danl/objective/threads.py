@@ -46,6 +46,12 @@ def allowed(wanted: int | None = None) -> int:
     return limit if limit == 1 or "threadpoolctl" not in sys.modules else min(limit, _BLAS.threads())
 
 
+def openmp_threads() -> int:
+    """How many threads OpenMP would use: the processors there are, unless it was told."""
+    told = _of_variable("OMP_NUM_THREADS")
+    return _processors() if told is None else told
+
+
 def check_threads(threads: int | None) -> int | None:
     """The number of threads as an option: None is what the process may use."""
     return None if threads is None else check_whole("threads", threads, next_step="leave it out for what is there")
@@ -57,11 +63,13 @@ def shared(
     """What a function makes of every item, in their order; the calling thread works, too.
 
     Where the function calls BLAS, or a library with OpenMP threads, these are held to one thread each meanwhile; where
-    BLAS cannot be, nothing is shared.
+    BLAS cannot be, nothing is shared. OpenMP is so also where nothing is shared: its threads wait for each other, and
+    on a machine where others work that takes longer than a small product, a hundred times longer at worst.
     """
     threads = min(threads, len(items))
     if threads < 2 or (blas and not _BLAS.libraries()):
-        return [function(item) for item in items]
+        with _openmp_held(openmp and openmp_threads() > 1):
+            return [function(item) for item in items]
     results: list[Any] = [None] * len(items)
     turns = count()
 

@@ -79,7 +79,8 @@ def exact_steps(
     gradient: Row | None = None  # of the step that is being tried
     refusals, begun, short = 0, 1.0, 1.0
     for row in rows:
-        short = LEAST_SHARE * short if row.refused else min(1.0, GROWTH * short)  # whatever step it was of
+        short *= LEAST_SHARE if row.refused else GROWTH if row.step_norm > 0 else 1.0  # whatever step it was of
+        short = min(1.0, short)
         if gradient is not None and row.kind == "gradient" and row.active < n_workers:
             gradient = None
         if gradient is not None and row.step_norm > 0:
