@@ -63,6 +63,8 @@ class Setup:
     """Margins of a row: one, or one for every class."""
     constant_curvature: bool = False
     """Whether the Hessian is the same at every model: that of a squared loss."""
+    curvature_jumps: bool = False
+    """Whether it changes by jumps: that of a squared hinge."""
 
     @property
     def limits(self) -> Limits | None:

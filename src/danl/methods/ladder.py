@@ -283,8 +283,8 @@ class Ladder:
         )
         length = length if exact or self.sampling.batch_size is None else self.sampling.length
         if exact and options.pairs > 0 and not self.rungs[self.rung].whole:  # pairs see to the length, but late
-            taken = state.trial.step if options.curvature_when_needed and not self._masked(options) else None
-            length = step.length if taken is None else min(step.length, taken.longest_next)
+            alike = self.moved and options.curvature_when_needed and not self._masked(options)  # to the step before
+            length = min(step.length, state.trial.step.longest_next) if alike and state.trial.step else step.length
         step = replace(step, length=length)
         enough = (1.0 - off(ladder.gains, everyone=known.of_everyone)) * setup.tol
         if exact and (step.decrement <= enough or ladder._stalled(step, options)):
@@ -390,8 +390,8 @@ class Ladder:
         """Whether gains shrink by less than curvature promised, and what is left costs more than PAYS of its price."""
         window = options.window if exact else max(options.window, SLOW_WINDOW)
         promised = options.contraction if exact else max(options.contraction, SLOW_MEMORY)
-        left = steps_left(step, self.gains, window, tol) * self.gradient_price
-        return shrinkage(step, self.gains, window) > promised**window and left > PAYS * self.rungs[self.rung].price
+        slow, left = shrinkage(step, self.gains, window) > promised**window, steps_left(step, self.gains, window, tol)
+        return slow and left * self.gradient_price > PAYS * self.rungs[self.rung].price
 
     def _parts_due(self, step: Step, *, exact: bool) -> float | None:
         """Rule 5 for parts of Hessians: the rate at which the gains shrank since the last ones, where it is slow."""

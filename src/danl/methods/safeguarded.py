@@ -339,7 +339,7 @@ class Safeguarded:
         if isinstance(curvature, QuasiNewton):  # what the pairs have not seen may be as flat as the part says
             share *= min(curvature.scales[0], 1.0)
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
-        if exact and self._may_extrapolate(state, known):
+        if exact and not setup.curvature_jumps and self._may_extrapolate(state, known):
             length = extrapolated_length(_last(state), curvature, base.w, gradient, state.ladder.since_hessian)
             step = replace(step, length=length)
         ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)

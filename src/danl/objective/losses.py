@@ -189,6 +189,7 @@ class SquaredHinge:
     name: ClassVar[str] = "squared_hinge"
     second_bound: ClassVar[float] = 2.0
     third_bound: ClassVar[float] = math.inf  # the second derivative jumps at the hinge
+    curvature_jumps: ClassVar[bool] = True  # and what it was along a step says little of the next one
     binary: ClassVar[bool] = True
 
     def value(self, y: Array, z: Array) -> Array:

@@ -238,6 +238,7 @@ def _prepare(
         rows_here=isinstance(problem, Problem),
         n_outputs=outputs_of(problem.loss),
         constant_curvature=problem.loss.third_bound == 0,
+        curvature_jumps=bool(getattr(problem.loss, "curvature_jumps", False)),
     )
     rules, why = ReplyRules.of(problem, made_regions, guards), ""
     if isinstance(made_method, DANL):
