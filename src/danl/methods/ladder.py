@@ -105,6 +105,7 @@ class Ladder:
     climbed: int = 0  # how often a rung up was taken
     why: str = "the start needs curvature"  # the newest decision
     spent: float = 0.0  # since this rung was taken
+    began: int = 0  # curvature exchanges before this rung was taken
     moved: bool = False  # whether a step with curvature of this rung was accepted
     n_exchanged: int = 0  # curvature exchanges so far, that of Phase I included
     since_hessian: int = 0  # steps since the last one
@@ -180,8 +181,8 @@ class Ladder:
     def on_rung(self, rung: int, options: DANL, why: str) -> Ladder:
         if rung == self.rung:
             return replace(self, why=why)
-        up = rung > self.rung
-        ladder = replace(self, rung=rung, climbed=self.climbed + up, spent=0.0, moved=False, mismatch=None, why=why)
+        changes = {"climbed": self.climbed + (rung > self.rung), "began": self.n_exchanged, "mismatch": None}
+        ladder = replace(self, rung=rung, spent=0.0, moved=False, why=why, **changes)
         return replace(ladder, wait=ladder.shortest_wait(options))
 
     # What happened.
@@ -261,8 +262,8 @@ class Ladder:
         `exact`: the gradient is everyone's, whole, and of the base.
         """
         objective = objective_at_anchor(known, state.weights) if state.base.at_anchor else np.nan
-        moved, length = state.trial.step is not None, self.length
-        length = min(1.0, GROWTH * length) if moved else length
+        moved = state.trial.step is not None
+        length = min(1.0, GROWTH * self.length) if moved else self.length
         if exact and self.since_hessian == 0 and self.form(options).kind == "full":
             length = 1.0  # new curvature knows nothing of the steps that were too long
         halved = exact and step.decrement <= self.lowest / 2
@@ -273,7 +274,7 @@ class Ladder:
             gains=(*self.gains, step.gain)[-max(options.window, LONG_WINDOW) - 1 :],
             first_gain=self.first_gain if self.since_hessian else step.gain,
             stretch=Stretch(objective) if exact else self.stretch.after(objective),
-            moved=self.moved or (moved and self.spent > self.rungs[self.rung].price),  # by curvature of this rung
+            moved=self.moved or (moved and self.n_exchanged - (self.since_hessian == 0) > self.began),
             n_refused=0 if moved else self.n_refused,
             length=length,
             detour=max(self.detour - exact, 0),
@@ -283,7 +284,7 @@ class Ladder:
         )
         length = length if exact or self.sampling.batch_size is None else self.sampling.length
         if exact and options.pairs > 0 and not self.rungs[self.rung].whole:  # pairs see to the length, but late
-            alike = self.moved and options.curvature_when_needed and not self._masked(options)  # to the step before
+            alike = ladder.moved and options.curvature_when_needed and not self._masked(options)  # to the step before
             length = min(step.length, state.trial.step.longest_next) if alike and state.trial.step else step.length
         step = replace(step, length=length)
         enough = (1.0 - off(ladder.gains, everyone=known.of_everyone)) * setup.tol
