@@ -379,13 +379,8 @@ class Ladder:
         if self.since_hessian <= self.wait or len(self.gains) <= window:
             return False
         price, sampled = self.rungs[self.rung].price / self.gradient_price, self.hessian_rows is not None
-        if not (
-            pays(step, self.gains, window, tol, price, sampled) if exact else self._slow(step, options, tol, False)
-        ):
-            return False
-        if self.mismatch is None or known.hessians is None:
-            return True
-        return self.mismatch.of_age
+        worth = pays(step, self.gains, window, tol, price, sampled) if exact else self._slow(step, options, tol, False)
+        return worth and (self.mismatch is None or known.hessians is None or self.mismatch.of_age)
 
     def _slow(self, step: Step, options: DANL, tol: float, exact: bool) -> bool:
         """Whether gains shrink by less than curvature promised, and what is left costs more than PAYS of its price."""
