@@ -86,9 +86,8 @@ def measure_one(name: str, X: Any, y: np.ndarray, *, max_rounds: int = MAX_ROUND
         bfgs, more = (evaluations(problem, optimum, pairs=pairs) for pairs in (PAIRS, ON_A_PART * PAIRS))
         decided = max(max_rounds, math.ceil(GOAL_RATIO * (bfgs or 0)))  # what is not there by then has missed the bar
         for label, call in METHODS.items():
-            row = {"data": name, "penalty": penalty, "method": label, "max_rounds": max_rounds}
-            peers = {"bfgs": bfgs, "bfgs_more_pairs": more}
-            rows.append(row | peers | counted(problem, optimum, call, decided))
+            row = {"data": name, "penalty": penalty, "method": label, "max_rounds": max_rounds, "bfgs": bfgs}
+            rows.append(row | {"bfgs_more_pairs": more} | counted(problem, optimum, call, decided))
             print(f"{name}, {penalty}: {label}: {rows[-1]['evaluations']}, L-BFGS {bfgs}", file=sys.stderr)
     return rows
 

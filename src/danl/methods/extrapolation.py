@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 
 from danl.protocol.messages import Array
-from danl.server.curvature import Curvature, ProjectedHessian
+from danl.server.curvature import Curvature
 from danl.server.quasi_newton import QuasiNewton, WholeGradient
 
 LONGEST = 2.0
@@ -33,9 +33,7 @@ def extrapolated_length(last: WholeGradient | None, curvature: Curvature, w: Arr
 
     `age` is 0 where the curvature's whole Hessian is that at w, 1 where it is that at the model before.
     """
-    if last is None or age > 1 or not isinstance(curvature, QuasiNewton):
-        return 1.0
-    if not isinstance(curvature.initial, ProjectedHessian):
+    if last is None or age > 1 or not (isinstance(curvature, QuasiNewton) and curvature.whole):
         return 1.0
     step = w - last.w
     average, of_hessian = float(step @ (gradient - last.gradient)), float(step @ curvature.initial.times(step))
@@ -44,4 +42,4 @@ def extrapolated_length(last: WholeGradient | None, curvature: Curvature, w: Arr
     used = average if age else of_hessian
     onward = min(max(-float(gradient @ step) / used, 0.0), 1.0)
     base, exponent = (of_hessian / average, 1.0 + onward) if age else (average / of_hessian, onward)
-    return min(max(math.pow(base, exponent), 1.0), LONGEST) if base > 1 else 1.0
+    return min(math.pow(base, exponent), LONGEST) if base > 1 else 1.0

@@ -306,11 +306,10 @@ class Safeguarded:
 
     # Rules 2 to 4.
 
-    def _may_extrapolate(self, state: SafeguardedState, known: Known) -> bool:
+    def _may_extrapolate(self, state: SafeguardedState, known: Known, setup: Setup) -> bool:
         """Whether curvature is that of everyone, exchanged when progress asks for it, and steps were not too long."""
-        everyone = known.hessians is not None and known.of_everyone
         refused = state.trial.step is not None and state.trial.step.length < 1
-        return everyone and self.options.curvature_when_needed and not refused
+        return known.of_everyone and self.options.curvature_when_needed and not (refused or setup.curvature_jumps)
 
     def _estimated_gradient(self, state: SafeguardedState, known: Known, setup: Setup) -> Array:
         """The gradient at the base that the memory makes up."""
@@ -339,7 +338,7 @@ class Safeguarded:
         if isinstance(curvature, QuasiNewton):  # what the pairs have not seen may be as flat as the part says
             share *= min(curvature.scales[0], 1.0)
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
-        if exact and not setup.curvature_jumps and self._may_extrapolate(state, known):
+        if exact and self._may_extrapolate(state, known, setup):
             length = extrapolated_length(_last(state), curvature, base.w, gradient, state.ladder.since_hessian)
             step = replace(step, length=length)
         ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)

@@ -213,14 +213,9 @@ def tabmat_sandwich(X: Any, wanted: Callable[[], int | None] = lambda: 1) -> Cal
             return matrix.sandwich(weights[first:last], own) if own is None or own.size else None
 
         at_once = max(1, SPARSE_PRODUCTS // total.size)
-        if at_once == 1:  # products that are too large are left to OpenMP
-            for block in blocks:
-                if (part := of_block(block)) is not None:
-                    total += part
-            return total
-        threads = allowed(wanted()) if len(blocks) > 1 else 1
-        for first in range(0, len(blocks), at_once):
-            for part in shared(of_block, blocks[first : first + at_once], threads, openmp=True):
+        threads = allowed(wanted()) if at_once > 1 and len(blocks) > 1 else 1
+        for first in range(0, len(blocks), at_once):  # products that are too large are left to OpenMP, one by one
+            for part in shared(of_block, blocks[first : first + at_once], threads, openmp=at_once > 1):
                 if part is not None:
                     total += part
         return total

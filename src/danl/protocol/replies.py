@@ -151,14 +151,18 @@ class Replies:
         losses[self.workers] = np.where(np.isnan(self.losses), np.inf, self.losses)
         return losses
 
+    @property
+    def _learnt(self) -> bool:
+        """Whether there is something to learn from."""
+        return self.gradients is not None or "w" in self.values
+
     def all_trained(self, n_workers: int) -> bool:
         """Whether everyone sent something to learn from about everything."""
-        learnt = self.gradients is not None or "w" in self.values
-        return learnt and self.masks is None and len(self.workers) == n_workers
+        return self._learnt and self.masks is None and len(self.workers) == n_workers
 
     def trained(self, n_workers: int, n_regions: int) -> Mask:
         """Which (worker, region) pairs sent something to learn from, (N, Q)."""
-        learnt = self.gradients is not None or "w" in self.values
+        learnt = self._learnt
         if learnt and len(self.workers) == n_workers:
             return np.ones((n_workers, n_regions), dtype=bool) if self.masks is None else self.masks
         pairs = np.zeros((n_workers, n_regions), dtype=bool)

@@ -18,7 +18,7 @@ counts as much as it fits that, which is 1 where C s is a multiple of y:
 A diagonal knows nothing of columns that go together, and steps along these would be too long: hence gamma. Nor does it
 know that some combinations of columns are zero in every row, those of one-hot features for example. Steps with P^-1 go
 along these as well, and only the penalty leads back, slowly; steps from zero with E^-1 never do. But E knows nothing
-of rare columns, and no pair tells before which of both will be the faster: the average is not far from the better one.
+of rare columns, and no pair tells before which of both will be the faster: the average is mostly near the better one.
 """
 
 from __future__ import annotations
