@@ -54,16 +54,25 @@ class Counted:
 @pytest.mark.parametrize("policy", ["full", "coverage:psi=3"])
 @pytest.mark.parametrize("method", ["danl-masked", "danl", "danl:masks=always", "newton"])
 def test_passes_products_and_factorisations_of_an_exchange(method, policy, dense, monkeypatch):
-    """A gradient is two passes; a Hessian exchange the same two, one product and two Cholesky factorisations."""
+    """A gradient is two passes; a Hessian exchange the same two, one product and two Cholesky factorisations.
+
+    `danl` takes one: sums of rows with a penalty are known to be above it.
+    """
     made = problem(dense=dense)
     counted = Counted(made, monkeypatch)
     danl.solve(made, method=method, policy=policy, monitor=False, tol=0.0, max_rounds=12, callback=counted)
-    expected = {"hessian": (2, 1, 2, 0), "gradient": (2, 0, 0, 0), "loss": (1, 0, 0, 0), "check": (2, 0, 0, 0)}
+    factorisations = 1 if method.split(":")[0] == "danl" else 2
+    expected = {
+        "hessian": (2, 1, factorisations, 0),
+        "gradient": (2, 0, 0, 0),
+        "loss": (1, 0, 0, 0),
+        "check": (2, 0, 0, 0),
+    }
     assert method == "newton" or any(kind == "gradient" for kind, *_ in counted.done)
     for kind, *work in counted.done:
         # A model that was refused, or asked about again, has its margins already.
         assert all(did <= allowed for did, allowed in zip(work, expected[kind], strict=True)), (kind, work)
-    assert ("hessian", 2, 1, 2, 0) in counted.done
+    assert ("hessian", 2, 1, factorisations, 0) in counted.done
 
 
 @pytest.mark.parametrize(("method", "passes"), [("danl-masked", 2), ("danl:masks=always", 3)])

@@ -8,7 +8,7 @@ import danl
 from danl.engines.local import Local
 from danl.objective.local_objective import LocalObjective
 from danl.objective.losses import make_loss
-from danl.objective.row_samples import _at_most_one, leverage_sample
+from danl.objective.row_samples import _at_most_one, curvature_of_rows, leverage_sample
 from danl.protocol.messages import Exchange, HessianTask
 
 
@@ -23,6 +23,13 @@ def objective(loss="logistic", rows=300, d=6, *, as_sparse=False, weighted=False
     return LocalObjective(X, y.astype(float), weights, make_loss(loss), 1e-3, intercept)
 
 
+def drawn(whole, w, size, rng):
+    """The sample of one worker."""
+    curvature = curvature_of_rows(whole.loss, whole.y, whole.margins(w), whole.row_weights)
+    bounds = np.array([0, whole.n_rows])
+    return leverage_sample(curvature, whole.relative_squares, bounds, size, np.array([rng.random()]))
+
+
 @pytest.mark.parametrize("as_sparse", [False, True])
 @pytest.mark.parametrize("terms", [{}, {"weighted": True}, {"intercept": True}, {"loss": "multinomial:classes=3"}])
 def test_a_sampled_hessian_is_the_whole_one_on_average(as_sparse, terms):
@@ -30,7 +37,7 @@ def test_a_sampled_hessian_is_the_whole_one_on_average(as_sparse, terms):
     w = 0.3 * np.random.default_rng(1).normal(size=whole.layout.n_coefficients)
     rng, true, total, draws = np.random.default_rng(2), whole.hessian(w), 0.0, 400
     for _ in range(draws):
-        sample = leverage_sample(whole, w, 60, rng)
+        sample = drawn(whole, w, 60, rng)
         total = total + whole.sample(sample.rows, sample.counts).hessian(w) / draws
     assert np.abs(total - true).max() < 0.05 * np.abs(true).max()
 
@@ -39,7 +46,7 @@ def test_a_sampled_hessian_is_the_whole_one_on_average(as_sparse, terms):
 def test_a_row_that_has_a_column_alone_is_always_there(as_sparse):
     whole = objective(as_sparse=as_sparse)
     for seed in range(20):
-        sample = leverage_sample(whole, np.zeros(6), 40, np.random.default_rng(seed))
+        sample = drawn(whole, np.zeros(6), 40, np.random.default_rng(seed))
         assert 17 in sample.rows
         assert sample.counts[sample.rows == 17] == pytest.approx(1.0)
         assert 39 <= len(sample.rows) <= 41
@@ -47,20 +54,24 @@ def test_a_row_that_has_a_column_alone_is_always_there(as_sparse):
 
 
 def test_all_rows_where_that_many_are_asked_for():
-    assert leverage_sample(objective(), np.zeros(6), 300, np.random.default_rng(0)) is None
+    whole = objective()
+    for size in (300, 500):
+        sample = drawn(whole, np.zeros(6), size, np.random.default_rng(0))
+        assert sample.rows.tolist() == list(range(300))
+        assert (sample.counts == 1).all()
 
 
 def test_where_nothing_is_curved_all_rows_have_equal_chances():
     made = objective()
     made.X[:] = 1.0
-    sample = leverage_sample(made, np.full(6, 1e300), 40, np.random.default_rng(0))
+    sample = drawn(made, np.full(6, 1e300), 40, np.random.default_rng(0))
     assert len(sample.rows) == 40
-    assert sample.counts is None
+    np.testing.assert_allclose(sample.counts, 300 / 40)
 
 
 def test_where_only_rows_without_entries_are_curved_these_are_drawn():
     made = objective()
-    sample = leverage_sample(made, np.full(6, 1e300), 2, np.random.default_rng(0))
+    sample = drawn(made, np.full(6, 1e300), 2, np.random.default_rng(0))
     assert not made.X[sample.rows].any()
 
 
@@ -89,7 +100,7 @@ def test_chances_above_one_are_dealt_to_the_others():
         n = int(rng.integers(2, 60))
         size, chances = int(rng.integers(1, n)), rng.random(n) ** rng.choice([0.1, 1.0, 3.0, 10.0, 30.0])
         chances *= size / chances.sum()
-        made = _at_most_one(chances, size)
+        made = _at_most_one(chances.copy(), np.array([0, n]), np.array([float(size)]))
         assert made.sum() == pytest.approx(size)
         assert (made <= 1).all()
         others = made < 1
@@ -101,7 +112,27 @@ def test_chances_above_one_are_dealt_to_the_others():
 
 
 def test_where_there_are_no_more_rows_than_are_drawn_all_of_them_are():
-    assert _at_most_one(np.array([0.0, 1.5, 0.5, 0.0]), 2).tolist() == [0.0, 1.0, 1.0, 0.0]
+    made = _at_most_one(np.array([0.0, 1.5, 0.5, 0.0]), np.array([0, 4]), np.array([2.0]))
+    assert made.tolist() == [0.0, 1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("terms", [{}, {"as_sparse": True}, {"weighted": True}, {"loss": "multinomial:classes=3"}])
+def test_many_workers_are_drawn_from_as_each_would_be(terms):
+    """Also where one has fewer rows than are asked for, and one is blown up."""
+    parts = [objective(seed=seed, rows=rows, **terms) for seed, rows in enumerate((80, 25, 120, 60))]
+    w = 0.2 * np.ones(parts[0].layout.n_coefficients)
+    curvatures = [curvature_of_rows(each.loss, each.y, each.margins(w), each.row_weights) for each in parts]
+    curvatures[3] = np.full(60, np.nan)
+    squares, draws = [each.relative_squares for each in parts], np.random.default_rng(5).random(4)
+    bounds = np.array([0, 80, 105, 225, 285])
+    together = leverage_sample(np.concatenate(curvatures), np.concatenate(squares), bounds, 30, draws)
+    for worker, rows in enumerate((80, 25, 120, 60)):
+        own = np.array([0, rows])
+        alone = leverage_sample(curvatures[worker], squares[worker], own, 30, draws[worker : worker + 1])
+        here = slice(*np.searchsorted(together.rows, bounds[worker : worker + 2]))
+        assert (together.rows[here] - bounds[worker]).tolist() == alone.rows.tolist()
+        np.testing.assert_allclose(together.counts[here], alone.counts, rtol=1e-9)
+        assert abs(len(alone.rows) - min(rows, 30)) <= 1
 
 
 @pytest.mark.parametrize("value", [1.0, 0.25, -2.0])

@@ -86,7 +86,8 @@ def new_curvature(
         numbers = hessians.matrix()
     else:
         numbers = numbers / float(weights[sent].sum())
-    made = build(form, numbers, setup.regions, mu, sketch, dtype, least)
+    convex = setup.rows_here and dtype == "float64"
+    made = build(form, numbers, setup.regions, mu, sketch, dtype, least, convex=convex)
     if not options.pairs:
         return made, hessians
     old = None if before is None else before.curvature

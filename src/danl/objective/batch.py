@@ -28,7 +28,7 @@ from danl.objective.layout import Layout
 from danl.objective.local_objective import LocalObjective, assembled, margins, margins_without_features
 from danl.objective.losses import Array, Loss, target_terms, value_and_first, weighted_second_derivatives
 from danl.objective.row_blocks import MANY_WORKERS, Mask, RowBlock, row_blocks
-from danl.objective.row_samples import RowSample
+from danl.objective.row_samples import RowSample, curvature_of_rows, weighted_rows
 from danl.objective.segments import Segments
 from danl.objective.threads import allowed, shared
 
@@ -86,6 +86,7 @@ class Batch:
         self._cut: dict[int, list[RowBlock]] = {}  # by the number of threads
         self.passes = 0  # over the data: margins, and transpose products
         self._newest: tuple[Array, Array] | None = None  # a model and its margins
+        self._exponentials: Array | None = None  # 1 + exp(-s z) of a logistic loss there, where they were made
 
     @classmethod
     def of(cls, objectives: Sequence[LocalObjective], y: Array | None = None) -> Batch:
@@ -247,7 +248,8 @@ class Batch:
                     if product is not None:
                         gradients[block.workers] += product
             z = row_margins[0] if len(row_margins) == 1 else np.concatenate(row_margins)
-            losses = self._averages(values, z, workers) + self._penalty(penalised)
+            value = values[0] if len(values) == 1 else np.concatenate(values)
+            losses = self._averages(value, z, workers) + self._penalty(penalised)
             gradients = gradients.reshape(self.n_workers, layout.n_coefficients)
             if self.scale_after:
                 gradients *= self.scale[:, None]
@@ -257,6 +259,7 @@ class Batch:
                 gradients += (self._same_penalty or self.penalties[:, None]) * penalised
         if masks is None and selected is None:
             self._newest = (w.copy(), z)
+            self._exponentials = value if self._logarithmic else None
         self.passes += 2
         return losses, gradients
 
@@ -270,9 +273,9 @@ class Batch:
         weights = self.row_weights[block.rows]
         return z, value, slopes * (weights if slopes.ndim == 1 else weights[:, None])
 
-    def _averages(self, values: Sequence[Array], z: Array, workers: IntArray | None) -> Array:
-        """The losses without their penalty, of what those of the blocks are made of; small ones are added up anew."""
-        losses = self.scale * self._sums(values[0] if len(values) == 1 else np.concatenate(values))
+    def _averages(self, value: Array, z: Array, workers: IntArray | None) -> Array:
+        """The losses without their penalty, of what those of the rows are made of; small ones are added up anew."""
+        losses = self.scale * self._sums(value)
         wanted = losses if workers is None else losses[workers]
         rounded = self._logarithmic or self._terms is not None
         if rounded and not (wanted.min() > SMALL_LOSS and wanted.max() < np.inf):
@@ -340,17 +343,18 @@ class Batch:
             return 0.5 * float(penalised @ penalised) * self.penalties
         return np.asarray(0.5 * self.penalties * np.square(penalised).sum(axis=1))
 
-    def hessian_sum(self, w: Array, weights: Array, samples: Sequence[RowSample | None] | None = None) -> Array:
-        """sum_i weight_i Hess F_i(w), on all rows or, by worker, on a sample of them, which may be empty.
+    def hessian_sum(self, w: Array, weights: Array, sample: RowSample | None = None) -> Array:
+        """sum_i weight_i Hess F_i(w), on all rows or on a sample of them.
 
         Where the newest margins are those of w, they are not computed again. Rows of workers without weight are not
         gone through.
         """
         X, y, z, counted = self.X, self.y, self.margins(w), None
         sandwich: Callable[[Array], Array] = self.sandwich
-        if samples is not None and any(own is not None for own in samples):
-            sampled, row_weights = self._sampled(samples, weights)
-            X, y, z = X[sampled], y[sampled], z[sampled]
+        if sample is not None:
+            rows, row_weights = weighted_rows(sample, self.bounds, weights * self.scale)
+            row_weights = row_weights if self.own_weights is None else row_weights * self.own_weights[rows]
+            X, y, z = X[rows], y[rows], z[rows]
             sandwich = Sandwich(X)
         else:
             row_weights = weights[self.owners] * self.row_weights
@@ -373,18 +377,10 @@ class Batch:
                         parts[k, n:] += second.sum()
         return np.asarray(parts.ravel() + np.where(layout.penalised, float(weights @ self.penalties), 0.0))
 
-    def _sampled(self, samples: Sequence[RowSample | None], weights: Array) -> tuple[IntArray, Array]:
-        """Rows of the samples in the whole, and what each of them counts in the sum of the workers."""
-        rows, counts = [], []
-        ends = pairwise(self.bounds.tolist())
-        for own, (first, last), weight in zip(samples, ends, (weights * self.scale).tolist(), strict=True):
-            rows.append(np.arange(first, last) if own is None else first + own.rows)
-            if own is None or own.counts is None:
-                counts.append(np.full(len(rows[-1]), weight * (last - first) / max(len(rows[-1]), 1)))
-            else:
-                counts.append(weight * own.counts)
-        sampled, row_weights = np.concatenate(rows), np.concatenate(counts)
-        return sampled, row_weights if self.own_weights is None else row_weights * self.own_weights[sampled]
+    def curvature_of_rows(self, w: Array) -> Array:
+        """What the second derivatives of each row count in its worker's average; exact enough to draw rows by."""
+        z = self.margins(w)
+        return curvature_of_rows(self.loss, self.y, z, self.own_weights, self._exponentials)
 
     def margins(self, w: Array) -> Array:
         """A w of every row; those of the newest w are kept."""
@@ -396,4 +392,5 @@ class Batch:
                 margins_of = partial(self._margins, model=model)
                 parts = self._of_blocks(margins_of, self._blocks_for(threads), threads)
             self._newest = (w.copy(), parts[0] if len(parts) == 1 else np.concatenate(parts))
+            self._exponentials = None
         return self._newest[1]

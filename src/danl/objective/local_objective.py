@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from danl._scipy import expit, softmax
@@ -66,7 +67,7 @@ class LocalObjective:
         """The penalty on every number of w: one for all of them, or none on the intercepts."""
         return np.where(self.layout.penalised, self.penalty, 0.0) if self.intercept else self.penalty
 
-    def sample(self, rows: Array | None, counts: Array | None = None) -> LocalObjective:
+    def sample(self, rows: NDArray[np.int64] | None, counts: Array | None = None) -> LocalObjective:
         """The same on some of the rows; None for all of them. On average over samples it is F_i, weights or not.
 
         Each of the rows stands for as many as `counts` says, or for n_rows / len(rows).

@@ -113,7 +113,7 @@ class ProjectedHessian(Curvature):
         return matrix if self.scale is None else matrix / np.multiply.outer(self.scale, self.scale)
 
 
-def project(hessian: Array, mu: float, least: float | None = None) -> ProjectedHessian:
+def project(hessian: Array, mu: float, least: float | None = None, *, convex: bool = False) -> ProjectedHessian:
     """Definition 1: [A]_mu = [A - mu I]_0 + mu I, the closest matrix with eigenvalues of at least mu.
 
     Differs from the paper: no floor is below the rounding of the eigenvalues; and with mu = 0 (no penalty, or an
@@ -123,14 +123,17 @@ def project(hessian: Array, mu: float, least: float | None = None) -> ProjectedH
     diagonal is 1, so that it does not matter whether an income is in thousands. The same is done where columns are so
     different in size that mu is lost in the rounding of the largest eigenvalue.
 
-    `least` is what no true eigenvalue is below, mu unless it is given: what the penalty guarantees.
+    `least` is what no true eigenvalue is below, mu unless it is given: what the penalty guarantees. `convex`: the
+    Hessians are sums of rows, to double precision, so that the penalty is not only true of what they should be. Then a
+    mu of no more is not proven again.
     """
     if mu <= 0:
         return _in_units_of_the_diagonal(hessian)
     most = float(np.abs(hessian).sum(axis=1).max())  # at least the largest eigenvalue
     # With a penalty the lowest eigenvalue is often mu itself, up to rounding: that counts as not below.
     floor = mu - len(hessian) * EIGENVALUE_ROUNDING * most
-    if floor > EIGENVALUE_ROUNDING * most and _above(hessian, floor):
+    proven = convex and least is not None and mu <= least
+    if floor > EIGENVALUE_ROUNDING * most and (proven or _above(hessian, floor)):
         factor, failed = dpotrf(hessian.T, clean=0)
         if not failed:
             return ProjectedHessian(hessian, np.asarray(factor))

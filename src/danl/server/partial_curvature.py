@@ -107,10 +107,12 @@ def build(
     sketch: int = 0,
     dtype: Dtype = "float64",
     least: float | None = None,
+    *,
+    convex: bool = False,
 ) -> ProjectedHessian | BlockDiagonal | LowRank | Diagonal:
     """The curvature that the sum of what the workers sent makes, no direction of it flatter than mu.
 
-    `least` is what the true curvature is not below, mu unless it is given.
+    `least` is what the true curvature is not below, mu unless it is given; `convex` as `project` has it.
     """
     if least is not None and mu > least and form.kind in ("lowrank", "diag"):
         made = build(form, numbers, regions, mu, sketch, dtype)
@@ -119,7 +121,7 @@ def build(
     match form.kind:
         case "block":
             blocks = packed_blocks(numbers, regions)
-            parts = tuple(project(unpack(packed, own.size), mu, least) for packed, own in blocks)
+            parts = tuple(project(unpack(packed, own.size), mu, least, convex=convex) for packed, own in blocks)
             return BlockDiagonal(parts, regions.groups)
         case "lowrank":
             omega = sketch_matrix(sketch, d, form.columns(d))
@@ -127,7 +129,7 @@ def build(
         case "diag":
             return Diagonal(_above_zero(numbers, numbers, mu))
         case "full":
-            return project(unpack(numbers, d), mu, least)
+            return project(unpack(numbers, d), mu, least, convex=convex)
 
 
 def even(form: HessianForm, numbers: Array, regions: Regions, free: Mask) -> Diagonal:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 
-from danl.frozen import replace
+from danl.frozen import cached_property, replace
 from danl.objective.batch import Batch
 from danl.objective.moments import moments_of_each
 from danl.objective.problem import BaseProblem, Problem
 from danl.objective.regions import IntArray
-from danl.objective.row_samples import RowSample
+from danl.objective.row_samples import leverage_sample, stacked_sample
 from danl.policies.masks import with_a_region
 from danl.protocol.hessian_form import pieces_of
 from danl.protocol.messages import (
@@ -32,7 +31,7 @@ from danl.protocol.messages import (
     packed_size,
 )
 from danl.protocol.replies import HUGE_LOSS, HessianSum, Replies, has_blown_up
-from danl.worker.worker import Worker
+from danl.worker.worker import Worker, leverage_draws
 
 
 class BatchedWorkers:
@@ -127,22 +126,23 @@ class BatchedWorkers:
 
     def _add_up(self, task: HessianTask | CurvatureTask, weights: Mapping[int, float]) -> HessianSum:
         """One product over the rows of all that count."""
-        of_worker, samples = np.zeros(self.batch.n_workers), None
+        batch, of_worker = self.batch, np.zeros(self.batch.n_workers)
         of_worker[list(weights)] = list(weights.values())
         if isinstance(task, CurvatureTask) and task.kind == "diag":
-            return HessianSum(self.batch.diagonal_sum(task.w, of_worker))
-        if task.hessian_batch is not None:
-            none = RowSample(np.zeros(0, dtype=np.int64))
-            if task.leverage:  # they need their margins to choose
-                self._hand_out_margins(task.w)
-            samples = [each.hessian_sample(task) if each.index in weights else none for each in self._workers]
-        return HessianSum(self.batch.hessian_sum(task.w, of_worker, samples))
+            return HessianSum(batch.diagonal_sum(task.w, of_worker))
+        if task.hessian_batch is None:
+            return HessianSum(batch.hessian_sum(task.w, of_worker))
+        if task.leverage:
+            draws, squares = leverage_draws(self._workers[0].seed, task, batch.n_workers), self._relative_squares
+            sample = leverage_sample(batch.curvature_of_rows(task.w), squares, batch.bounds, task.hessian_batch, draws)
+        else:
+            samples = [each.hessian_sample(task) if each.index in weights else None for each in self._workers]
+            sample = stacked_sample(samples, batch.bounds)
+        return HessianSum(batch.hessian_sum(task.w, of_worker, sample))
 
-    def _hand_out_margins(self, w: Array) -> None:
-        """To every worker its own, which were computed together."""
-        margins, bounds = self.batch.margins(w), self.batch.bounds.tolist()
-        for worker, (first, last) in zip(self._workers, pairwise(bounds), strict=True):
-            worker.objective.put_back(w, margins[first:last])
+    @cached_property
+    def _relative_squares(self) -> Array:
+        return np.concatenate([worker.objective.relative_squares for worker in self._workers])
 
     def _add_up_rounded(self, task: CurvatureTask, excused: set[int], weights: Mapping[int, float]) -> HessianSum:
         """One Hessian after the other, each rounded as its worker sends it."""

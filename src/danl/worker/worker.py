@@ -14,8 +14,8 @@ import numpy as np
 from danl.frozen import at_once
 from danl.objective.hessian_parts import blocks, diagonal, piece, times
 from danl.objective.local_objective import LocalObjective
-from danl.objective.regions import Regions
-from danl.objective.row_samples import RowSample, leverage_sample
+from danl.objective.regions import IntArray, Regions
+from danl.objective.row_samples import RowSample, curvature_of_rows, leverage_sample
 from danl.policies.base import WorkerPolicy
 from danl.policies.masks import validated_mask
 from danl.protocol import messages as msg
@@ -77,13 +77,16 @@ class Worker:
 
         A task that names the draw by its `sketch` has the same rows in every exchange: those of a Hessian in pieces.
         """
-        size, n_rows = task.hessian_batch, self.objective.n_rows
-        draw = task.sketch if isinstance(task, CurvatureTask) and task.kind == "full" else 0
-        if size is not None and size < n_rows and task.leverage:
-            rng = stream(self.seed, HESSIAN_BATCH, self.index, draw or task.exchange)
-            return leverage_sample(self.objective, task.w, size, rng)
-        rows = self._batch(size, HESSIAN_BATCH, draw or task.exchange)
-        return None if rows is None else RowSample(rows)
+        objective, size = self.objective, task.hessian_batch
+        if size is None or size >= objective.n_rows:
+            return None
+        if not task.leverage:
+            rng = stream(self.seed, HESSIAN_BATCH, self.index, draw_of(task))
+            return RowSample(_chosen(rng, objective.n_rows, size), np.full(size, objective.n_rows / size))
+        weights = None if objective.weights is None else objective.row_weights
+        curvature = curvature_of_rows(objective.loss, objective.y, objective.margins(task.w), weights)
+        bounds, draws = np.array([0, objective.n_rows]), leverage_draws(self.seed, task, self.index + 1)[-1:]
+        return leverage_sample(curvature, objective.relative_squares, bounds, size, draws)
 
     def _sampled(self, task: HessianTask | CurvatureTask) -> LocalObjective:
         sample = self.hessian_sample(task)
@@ -120,16 +123,29 @@ class Worker:
             w = w - task.learning_rate * gradient
         return msg.ModelReply(self.index, task.exchange, w, start_loss)
 
-    def _batch(self, size: int | None, purpose: int, exchange: int) -> Array | None:
+    def _batch(self, size: int | None, purpose: int, exchange: int) -> IntArray | None:
         if size is None:  # a stream costs more to make than a small shard's gradient
             return None
         return _draw(stream(self.seed, purpose, self.index, exchange), self.objective.n_rows, size)
 
 
-def _draw(rng: np.random.Generator, n_rows: int, size: int | None) -> Array | None:
+def draw_of(task: HessianTask | CurvatureTask) -> int:
+    """What a draw of rows is named by: the exchange, or the `sketch` that all pieces of one Hessian have."""
+    named = task.sketch if isinstance(task, CurvatureTask) and task.kind == "full" else 0
+    return named or task.exchange
+
+
+def leverage_draws(seed: int, task: HessianTask | CurvatureTask, count: int) -> Array:
+    """The random numbers of the first `count` workers, one each."""
+    return stream(seed, HESSIAN_BATCH, draw_of(task)).random(count)
+
+
+def _draw(rng: np.random.Generator, n_rows: int, size: int | None) -> IntArray | None:
     """Rows of a mini-batch, without replacement; None for the whole shard."""
-    if size is None or size >= n_rows:
-        return None
+    return None if size is None or size >= n_rows else _chosen(rng, n_rows, size)
+
+
+def _chosen(rng: np.random.Generator, n_rows: int, size: int) -> IntArray:
     return np.sort(rng.choice(n_rows, size=size, replace=False))
 
 
