@@ -65,6 +65,8 @@ class Setup:
     """Whether the Hessian is the same at every model: that of a squared loss."""
     curvature_jumps: bool = False
     """Whether it changes by jumps: that of a squared hinge."""
+    log_odds_from_null: bool = False
+    """Whether margins are log odds, with an intercept, and w0 is the model without features."""
 
     @property
     def limits(self) -> Limits | None:

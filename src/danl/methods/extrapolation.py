@@ -28,6 +28,17 @@ LONGEST = 2.0
 """The longest step, in steps of Newton's method."""
 
 
+def length_from_null(explained: float) -> float:
+    """The length of the first step of a logistic model with an intercept from the model without features.
+
+    There g . H^-1 g is R^2, what least squares would explain of the classes. Newton's step has the covariance of all
+    rows in it, S + p (1 - p) D D^T, where the log odds have that of the rows of a class, S, D being the difference of
+    the classes' means: of normal rows it is short by 1 - R^2 along every column (Efron, "The efficiency of logistic
+    regression compared to normal discriminant analysis", 1975).
+    """
+    return 1.0 / max(1.0 - explained, 1.0 / LONGEST)
+
+
 def extrapolated_length(last: WholeGradient | None, curvature: Curvature, w: Array, gradient: Array, age: int) -> float:
     """The length of the step from w, in Newton's steps, where `last` is everyone's gradient at the model before it.
 

@@ -41,7 +41,7 @@ from danl.methods.acceptance import Step, anchored, objective_at_anchor, trial_a
 from danl.methods.asking import Asking
 from danl.methods.base import Info, Setup, Turn
 from danl.methods.curvature_exchange import new_curvature, sketch_number, with_common_pair, without_pairs
-from danl.methods.extrapolation import extrapolated_length
+from danl.methods.extrapolation import extrapolated_length, length_from_null
 from danl.methods.ladder import Ladder
 from danl.methods.membership import Membership, weights_among
 from danl.methods.questions import Question
@@ -339,7 +339,11 @@ class Safeguarded:
             share *= min(curvature.scales[0], 1.0)
         step = Step.down(curvature, gradient, known.scale).with_curvature_of(share)
         if exact and self._may_extrapolate(state, known, setup):
-            length = extrapolated_length(_last(state), curvature, base.w, gradient, state.ladder.since_hessian)
+            last, age = _last(state), state.ladder.since_hessian
+            if last is None and setup.log_odds_from_null and np.array_equal(base.w, setup.w0):
+                length = length_from_null(-step.slope)
+            else:
+                length = extrapolated_length(last, curvature, base.w, gradient, age)
             step = replace(step, length=length)
         ladder, step, question = state.ladder.after(step, state, known, self.options, setup, exact=exact)
         status, remark = (None, None) if question else final_status("converged", known.initial, base.w, step)

@@ -74,6 +74,7 @@ class Logistic:
     second_bound: ClassVar[float] = 0.25
     third_bound: ClassVar[float] = 1.0 / (6.0 * math.sqrt(3.0))
     binary: ClassVar[bool] = True
+    log_odds: ClassVar[bool] = True  # what its margins are
 
     def value(self, y: Array, z: Array) -> Array:
         # Written in s z so that a confident right answer keeps its tiny loss instead of rounding to 0.

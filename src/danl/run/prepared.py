@@ -79,7 +79,8 @@ def after_moments(run: PreparedRun, replies: Replies) -> PreparedRun:
     if not run.start_at_null:
         return begin
     w0 = layout.join(np.zeros((layout.n_outputs, layout.n_features)), null_margins(run.problem.loss, targets))
-    return replace(begin, setup=replace(begin.setup, w0=w0))
+    log_odds = bool(getattr(run.problem.loss, "log_odds", False))
+    return replace(begin, setup=replace(begin.setup, w0=w0, log_odds_from_null=log_odds))
 
 
 def moments_fit(setup: Setup) -> bool:
