@@ -11,6 +11,7 @@
 | newton-undamped | NewtonUndamped | the plain Newton step, the paper's benchmark |
 | gd | GradientDescent | a fixed step of 1 / L |
 | fedavg | FedAvg | local steps, models averaged |
+| fednl | FedNL | Hessians learned from compressed differences |
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from danl.methods.base import AnyMethod, Info, Method, Setup, State, Status, Tur
 from danl.methods.danl import DANL
 from danl.methods.descent import GradientDescent, NewtonUndamped, NewtonZero
 from danl.methods.fedavg import FedAvg
+from danl.methods.fednl import FedNL
 from danl.methods.newton import Newton
 from danl.protocol.messages import (
     CurvatureTask,
@@ -48,6 +50,7 @@ PRESETS: dict[str, Callable[..., AnyMethod]] = {
     "newton-undamped": NewtonUndamped,
     "gd": GradientDescent,
     "fedavg": FedAvg,
+    "fednl": FedNL,
 }
 """The methods of danl by name: what makes each of them."""
 _REGISTRY = Registry("method", "danl.methods", PRESETS, parts=("name", "begin", "plan", "absorb"))
@@ -65,6 +68,7 @@ __all__ = [
     "CurvatureTask",
     "Exchange",
     "FedAvg",
+    "FedNL",
     "GradientDescent",
     "GradientTask",
     "HessianTask",

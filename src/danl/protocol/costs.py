@@ -25,6 +25,7 @@ from danl.protocol import messages as msg
 from danl.protocol.hessian_form import HessianForm, piece_of
 from danl.protocol.message_bytes import bytes_down, bytes_up
 from danl.protocol.messages import Array, Exchange, Mask, packed_size
+from danl.protocol.own_tasks import OwnTask
 from danl.protocol.replies import Replies
 
 
@@ -59,6 +60,8 @@ def work_rows(task: msg.Task, share: float, rows: int, entries_per_row: float, r
         return rows if size is None else min(size, rows)
 
     match task:
+        case OwnTask():
+            return task.work_rows(rows, entries_per_row)
         case msg.GradientTask(batch_size=size, whole_loss=whole, submodel=submodel):
             pruned = submodel == "pruned"
             beyond = rows - sampled(size) if whole else 0  # rows of which the loss alone is asked

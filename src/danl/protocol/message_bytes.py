@@ -3,9 +3,15 @@
 8 bytes for every float64, 4 for a float32, the half of a symmetric Hessian with its diagonal, one bit per region for a
 mask (rounded up to a byte), 16 for the range of a piece. The number of the exchange, the worker's number, the number a
 sketch is drawn from and whatever framing an engine adds are not counted.
+
+Of a task that brings its own work, and of its reply, every array counts with its bytes, a mask with its bits, and every
+float that is no option with 8. Where workers talk to their neighbours, what each of them sends is up, and what it gets
+is down: a vector that goes along an edge is both.
 """
 
 from __future__ import annotations
+
+from dataclasses import fields
 
 import numpy as np
 
@@ -19,10 +25,12 @@ from danl.protocol.messages import (
     HessianTask,
     LossTask,
     MomentsTask,
+    Reply,
     ScoresTask,
     Task,
     packed_size,
 )
+from danl.protocol.own_tasks import OwnTask, array_fields
 from danl.protocol.replies import Replies
 
 RANGE = 16
@@ -31,6 +39,8 @@ RANGE = 16
 
 def bytes_down(exchange: Exchange, regions: Regions) -> IntArray:
     """Bytes of the task of every worker that is asked, (n,)."""
+    if exchange.edges is not None:
+        return _between_neighbours(exchange.edges, exchange.vectors, regions)
     each, task, masks = np.full(len(exchange.workers), task_bytes(exchange.task)), exchange.task, exchange.masks
     if isinstance(task, HessianTask | CurvatureTask):
         if masks is None and exchange.pieces is None:  # the same of all
@@ -46,6 +56,8 @@ def bytes_down(exchange: Exchange, regions: Regions) -> IntArray:
 
 def task_bytes(task: Task) -> int:
     """Bytes of a task: its model, and its mask if it has one of its own."""
+    if isinstance(task, OwnTask):
+        return message_bytes(task)
     w, mask = getattr(task, "w", None), getattr(task, "mask", None)
     return (0 if w is None else int(w.nbytes)) + (0 if mask is None else mask_bytes(mask.size))
 
@@ -53,6 +65,9 @@ def task_bytes(task: Task) -> int:
 def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray:
     """Bytes of every reply, (n,)."""
     n, d = len(replies.workers), len(regions.of_coefficient)
+    if exchange.edges is not None:
+        there = np.searchsorted(exchange.workers, replies.workers)
+        return _between_neighbours(exchange.edges[there], exchange.vectors, regions)
     match exchange.task:
         case GradientTask():
             if replies.masks is None:
@@ -74,6 +89,8 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
             asked = exchange.tasks()
             masked = np.array([getattr(asked[who], "mask", None) is not None for who in replies.workers.tolist()], bool)
             return np.asarray(each + 8 * (replies.masks @ regions.sizes) + mask_bytes(regions.n_regions) * masked)
+        case OwnTask():
+            return np.array([message_bytes(reply) for reply in replies.messages.values()], dtype=np.int64)
         case ScoresTask():
             return np.full(n, 8 * packed_size(d))
         case MomentsTask():
@@ -82,3 +99,15 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
             return np.full(n, 8)
         case _:  # a model and a loss, or mean squares and a constant
             return np.full(n, 8 * (d + 1))
+
+
+def message_bytes(message: Task | Reply) -> int:
+    """Bytes of a task that brings its own work, or of its reply."""
+    arrays = array_fields(message).values()
+    told = [getattr(message, part.name) for part in fields(message)] if isinstance(message, Reply) else []
+    numbers = sum(isinstance(value, float | np.floating) for value in told)
+    return 8 * numbers + sum(mask_bytes(each.size) if each.dtype == np.bool_ else each.nbytes for each in arrays)
+
+
+def _between_neighbours(edges: IntArray, vectors: int, regions: Regions) -> IntArray:
+    return np.asarray(8 * vectors * len(regions.of_coefficient) * edges)

@@ -5,9 +5,9 @@ What they weigh is counted in `danl.protocol.message_bytes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ Mask = NDArray[np.bool_]
 CurvatureKind = Literal["full", "block", "lowrank", "diag"]
 Dtype = Literal["float64", "float32"]
 Submodel = Literal["pruned", "full"]
-FailureKind = Literal["timeout", "died", "restarting", "gone", "refused", "invalid", "error"]
+FailureKind = Literal["timeout", "died", "restarting", "gone", "refused", "invalid", "forgot", "error"]
 """Why there is no reply.
 
     timeout      none by the deadline
@@ -32,6 +32,7 @@ FailureKind = Literal["timeout", "died", "restarting", "gone", "refused", "inval
     gone         it is dead for good
     refused      its site does not answer such a task
     invalid      its reply broke a rule
+    forgot       it has not kept what the task counts on (`danl.protocol.own_tasks`)
     error        it raised an exception
 """
 PERMANENT = ("refused", "invalid", "gone")
@@ -283,6 +284,11 @@ class Exchange:
         The range [first, last) of the numbers of the curvature that each of them is asked for: those of the packed
         upper triangle, or of what else the task asks of the Hessian (`danl.protocol.hessian_form`). An empty range: no
         curvature, only the gradient, or without a region only the loss. Default: what the task asks for.
+    own : mapping of field to array, (n, ...), optional
+        What a field of the task is for each of them: models of their own, for example.
+    edges : int array, (n,), optional
+        Where workers talk to each other and not to a server: to how many each of them sends `vectors` arrays as long as
+        the model, and from how many it gets them.
     kept : bool array, (n,), optional
         Who has answered about this model already, and so has the margins of its rows. It changes no answer, only the
         seconds one takes (`danl.protocol.costs`). Default: nobody.
@@ -296,10 +302,16 @@ class Exchange:
     idle: Task | None = None
     pieces: IntArray | None = None
     kept: Mask | None = None
+    own: Mapping[str, NDArray[Any]] | None = None
+    edges: IntArray | None = None
+    vectors: int = 1
 
     def tasks(self) -> dict[int, Task]:
         """The task of every worker by itself, for engines that carry one message to each."""
         task, masks = self.task, self.masks
+        if self.own is not None:
+            each = zip(self.workers.tolist(), *self.own.values(), strict=True)
+            return {worker: replace(task, **dict(zip(self.own, values, strict=True))) for worker, *values in each}
         if masks is None and self.pieces is None:
             return dict.fromkeys(self.workers.tolist(), task)
         if isinstance(task, HessianTask | CurvatureTask):
@@ -335,7 +347,10 @@ class Exchange:
         masks = None if self.masks is None else self.masks[here]
         pieces = None if self.pieces is None else self.pieces[here]
         kept = None if self.kept is None else self.kept[here]
-        return replace(self, workers=self.workers[here], masks=masks, pieces=pieces, kept=kept)
+        own = None if self.own is None else {name: values[here] for name, values in self.own.items()}
+        edges = None if self.edges is None else self.edges[here]
+        workers = self.workers[here]
+        return replace(self, workers=workers, masks=masks, pieces=pieces, kept=kept, own=own, edges=edges)
 
 
 def _part(task: HessianTask | CurvatureTask, mask: Mask | None, piece: tuple[int, int] | None) -> Task:

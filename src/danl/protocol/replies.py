@@ -38,6 +38,7 @@ from danl.protocol.messages import (
     ModelTask,
     ScoresTask,
 )
+from danl.protocol.own_tasks import array_fields
 
 HUGE = 1e150
 """A model with an entry above this has blown up: what workers then say is not held against them."""
@@ -103,6 +104,8 @@ class Replies:
     curvature_sum : float array, optional
         sum_i weight_i curvature_i over those that sent it, once the replies are validated; none where some were asked
         for a part of its numbers.
+    messages : mapping of worker to Reply
+        The replies as they came, to a task that brings its own work (`danl.protocol.own_tasks`).
     failures : mapping of worker to Failure
         Who did not answer, and why.
     dropped : int
@@ -123,6 +126,7 @@ class Replies:
     curvature_senders: IntArray = field(default_factory=lambda: EVERYONE)
     add_up: Callable[[Mapping[int, float]], HessianSum] | None = None
     curvature_sum: Array | None = None
+    messages: Mapping[int, Any] = field(default_factory=dict)
     failures: Mapping[int, Failure] = field(default_factory=dict)
     dropped: int = 0
     from_messages: bool = False
@@ -154,7 +158,7 @@ class Replies:
     @property
     def _learnt(self) -> bool:
         """Whether there is something to learn from."""
-        return self.gradients is not None or "w" in self.values
+        return self.gradients is not None or "w" in self.values or bool(self.messages)
 
     def all_trained(self, n_workers: int) -> bool:
         """Whether everyone sent something to learn from about everything."""
@@ -188,6 +192,7 @@ class Replies:
             values={name: value[kept] for name, value in self.values.items()},
             curvatures={worker: each for worker, each in self.curvatures.items() if worker not in failures},
             curvature_senders=self.curvature_senders[~np.isin(self.curvature_senders, gone)],
+            messages={worker: each for worker, each in self.messages.items() if worker not in failures},
             failures={**self.failures, **failures},
         )
 
@@ -283,6 +288,10 @@ class ReplyRules:
             counted = True if replies.masks is None else replies.masks[row][self.regions.of_coefficient]
             if worker not in excused and not np.isfinite(np.where(counted, gradient, 0.0)).all():
                 blame(worker, "its gradient is not finite")
+        for worker, message in replies.messages.items():
+            for name, value in array_fields(message).items():
+                if worker not in excused and not np.isfinite(value).all():
+                    blame(worker, f"its {NAMES.get(name, name)} is not finite")
         for name, values in replies.values.items():
             for worker, value in zip(replies.workers.tolist(), values, strict=True):
                 if name != "smoothness" and worker not in excused and not np.isfinite(value).all():
@@ -350,6 +359,8 @@ def _has_losses(task: object) -> bool:
 def _sums_are_finite(replies: Replies, *, losses: bool) -> bool:
     """Whether sums of squares are finite: then all of it is. Else finite numbers may overflow."""
     arrays = [replies.losses] if losses else []
+    for message in replies.messages.values():
+        arrays += [each.astype(float, copy=False) for each in array_fields(message).values()]
     if replies.gradients is not None:
         arrays.append(replies.gradients)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -17,6 +17,7 @@ from danl.objective.regions import Regions
 from danl.protocol import messages as msg
 from danl.protocol.hessian_form import piece_of
 from danl.protocol.messages import Array, Exchange, Failure, packed_size
+from danl.protocol.own_tasks import OwnTask
 from danl.protocol.replies import NAMES, Replies
 
 CURVATURES = ("packed_hessian", "numbers", "packed_scores")
@@ -66,6 +67,10 @@ class ReplyForm:
         task = exchange.task
         if not replies:
             return rows
+        if isinstance(task, OwnTask):
+            if task.gradient_field is not None:
+                rows = replace(rows, gradients=np.array([getattr(reply, task.gradient_field) for reply in replies]))
+            return replace(rows, messages=dict(received))
         if isinstance(task, GRADIENTS):
             choose, own = getattr(task, "choose", False), getattr(task, "mask", None)
             rows = self._gradients(rows, received, exchange.masks is not None or choose or own is not None)
@@ -113,6 +118,8 @@ class ReplyForm:
 
     def _fault(self, task: msg.Task, reply: Any) -> str | None:
         fault = None
+        if isinstance(task, OwnTask):
+            fault = task.fault(reply, self.regions.n_coefficients)
         if isinstance(task, msg.GradientTask | msg.CurvatureTask):
             fault = self._mask_fault(task, reply.mask)
         if fault is not None:

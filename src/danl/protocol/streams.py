@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, PLANNED_MASKS, WORKER_MASK, SKETCH, SENDERS = range(7)
+GRAPH, COMPRESSION, PARTICIPANTS, COINS, DELAYS = range(7, 12)
 
 
 def stream(seed: int, purpose: int, *key: int) -> np.random.Generator:

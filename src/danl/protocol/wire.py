@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from danl.protocol.messages import TASKS, Failure, Reply, Task
+from danl.protocol.own_tasks import OWN_TASKS
 from danl.storage.arrays import UnreadableError, frame_header, frame_vectors, to_frame
 
 MAGIC = b"DNL1"
@@ -26,7 +27,7 @@ FRAME = 1024
 """Bytes that header and framing of a message take at most, beside its arrays and the text of a failure."""
 Message = Task | Reply | Failure
 TYPES: dict[str, type] = {kind.__name__: kind for task in TASKS for kind in (task, task.answer)} | {"Failure": Failure}
-DTYPES = {np.float64: "<f8", np.float32: "<f4", np.bool_: "|b1"}
+DTYPES = {np.float64: "<f8", np.float32: "<f4", np.bool_: "|b1", np.int16: "<i2", np.int32: "<i4"}
 WireError = UnreadableError
 """Bytes that are no message."""
 
@@ -68,7 +69,7 @@ def decode(data: bytes, *, most_bytes: int) -> Message:
     header, body = frame_header(data, MAGIC)
     if not isinstance(header, dict) or set(header) != {"type", "fields", "arrays"}:
         raise WireError("the header must have type, fields and arrays")
-    kind = TYPES.get(header["type"]) if isinstance(header["type"], str) else None
+    kind = _type(header["type"]) if isinstance(header["type"], str) else None
     if kind is None:
         raise WireError(f"unknown type {str(header['type'])[:40]!r}")
     scalars, entries, expected = header["fields"], header["arrays"], _fields(kind)
@@ -86,12 +87,20 @@ def decode(data: bytes, *, most_bytes: int) -> Message:
     return message
 
 
-def most_bytes(d: int, n_regions: int) -> int:
-    """The longest task or reply of a run with d coefficients: a Hessian, a gradient, a mask and the frame.
+def _type(name: str) -> type | None:
+    """The class of this name; those of tasks that bring their own work are known once they are imported."""
+    if name in TYPES:
+        return TYPES[name]
+    own = {kind.__name__: kind for task in OWN_TASKS.values() for kind in (task, task.answer)}
+    return own.get(name)
 
-    Where d is small the moments are longer, two numbers a column and one a class: 3 d. A failure's text comes on top.
+
+def most_bytes(d: int, n_regions: int) -> int:
+    """The longest task or reply of a run with d coefficients: a Hessian in a basis that comes with it, and the frame.
+
+    A whole Hessian and a gradient are shorter, and where d is small so are the moments. A failure's text comes on top.
     """
-    return 8 * max(d * (d + 1) // 2 + d, 3 * d) + n_regions + FRAME
+    return 8 * (d * d + d * (d + 1) // 2 + 4 * d) + n_regions + FRAME
 
 
 def _scalar(name: str, field: _Field, value: Any) -> Any:

@@ -7,10 +7,11 @@ asked about (`LocalObjective.margins`): a further question about that model is a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+import danl.tasks  # noqa: F401  # known to the wire
 from danl.frozen import at_once
 from danl.objective.hessian_parts import blocks, diagonal, piece, times
 from danl.objective.local_objective import LocalObjective
@@ -21,6 +22,7 @@ from danl.policies.masks import validated_mask
 from danl.protocol import messages as msg
 from danl.protocol.hessian_form import HessianForm, piece_of, sketch_matrix
 from danl.protocol.messages import Array, Array32, CurvatureTask, HessianTask, Mask, pack
+from danl.protocol.own_tasks import OwnTask, Slot, StatefulTask, Workplace
 from danl.protocol.streams import GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, WORKER_MASK, stream
 
 
@@ -34,9 +36,15 @@ class Worker:
     regions: Regions
     policy: WorkerPolicy | None
     seed: int
+    slots: dict[str, Slot] = field(default_factory=dict)
+    """What is kept between tasks of this run, by name."""
 
-    def answer(self, task: msg.Task) -> msg.Reply:
-        """Do what the task asks."""
+    @property
+    def _place(self) -> Workplace:
+        return Workplace(self.index, self.objective, self.regions, self.seed)
+
+    def answer(self, task: msg.Task) -> msg.Reply | msg.Failure:
+        """Do what the task asks; a failure where it counts on what is not kept here."""
         objective, who = self.objective, (self.index, task.exchange)
         match task:
             case msg.GradientTask():
@@ -51,6 +59,10 @@ class Worker:
                 return msg.ScoresReply(*who, pack(objective.scores(w)))
             case msg.MomentsTask():
                 return msg.MomentsReply(*who, *objective.moments())
+            case StatefulTask():
+                return task.worked(self._place, self.slots)
+            case OwnTask():
+                return task.work(self._place)
             case msg.SmoothnessTask():
                 return msg.SmoothnessReply(*who, objective.smoothness(), objective.mean_squares())
         raise TypeError(f"a worker has no answer to a {type(task).__name__}")

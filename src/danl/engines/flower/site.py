@@ -147,7 +147,7 @@ class Site:
         except Exception as error:
             return self._failed(worker, "error", redacted(error))
 
-    def _answer(self, data: object, terms: Opening, margins: KeptMargins) -> Reply:
+    def _answer(self, data: object, terms: Opening, margins: KeptMargins) -> Reply | Failure:
         shard = self.reference.read()
         worker = terms.worker_for(shard)
         d = worker.objective.layout.n_coefficients

@@ -1,0 +1,318 @@
+r"""FedNL: workers learn their Hessians, and send compressed differences of what they have learned and what is.
+
+Safaryan, Islamov, Qian & Richtarik, "FedNL: Making Newton-type methods applicable to federated learning", ICML 2022.
+Algorithm 1 with its extensions: partial participation (2, `pp`), a line search (3, `ls`), cubic regularisation (4, `cr`).
+
+     1  parameters: a compressor C, the rate alpha, H_i^0, H^0 = sum_i weight_i H_i^0
+        each worker i
+     4    gradient g_i and Hessian A_i at x^k
+     5    sends g_i, S_i = C(A_i - H_i), l_i = |A_i - H_i|_F
+     6    H_i <- H_i + alpha S_i
+        server
+     8    g = sum_i weight_i g_i,   S = sum_i weight_i S_i,   l = sum_i weight_i l_i
+    11    step="projection"   x <- x - [H]_mu^-1 g                    with H before S is added
+    12    step="shift"        x <- x - (H + l I)^-1 g
+    10    H <- H + alpha S
+
+    pp    x <- (H + l I)^-1 sum_i weight_i ((H_i + l_i I) x_i - g_i), tau workers answer about it, x_i the last each saw;
+          they take l_i after they have learned
+    ls    x <- x + gamma^s p with p as in 11, the first s with  f <= f(x) + c gamma^s g . p
+    cr    x <- x + argmin_p  g . p + p . (H + l I) p / 2 + (M / 6) |p|^3
+
+The lines are numbered as in the box as we know it; the numbers were not held against the printed paper.
+
+- alpha: 1 for contractive compressors (topk, rankr, identity), 1 / (omega + 1) for unbiased ones (randk, natural), as
+  the authors' experiments have it.
+- H_i^0 is the Hessian at x^0, sent whole in the first exchange, or zero; with zero, `projection` begins with a gradient
+  step of length 1 / mu, and diverges as a rule.
+- Open in the paper: who is absent. Those who answer are averaged, and H keeps what is known of everyone. Differs from the
+  paper: the server keeps each H_i, not only their mean, so that a worker that has lost its own can be begun anew.
+- `cr` needs a bound M on how fast the Hessian changes; the workers tell one of their rows (`lipschitz` sets another).
+- With alpha = 0 it is `newton-zero`; with C = identity and alpha = 1 Newton's method with Hessians one step old.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from danl.checks import check_number, check_share, check_whole
+from danl.errors import InputError, bad_argument
+from danl.frozen import replace
+from danl.methods.base import Info, Setup, Status, Turn, too_few
+from danl.methods.proven_end import proven_decrement
+from danl.methods.shared_options import check_options
+from danl.objective.regions import IntArray, Regions
+from danl.protocol.compressors import Compressed, make_compressor
+from danl.protocol.messages import Array, Exchange, LossTask, pack, packed_size, unpack
+from danl.protocol.replies import Replies
+from danl.protocol.streams import PARTICIPANTS, stream
+from danl.server.aggregation import mean_gradient, mean_loss
+from danl.server.curvature import project
+from danl.storage.serialize import storable
+from danl.tasks.learned_hessian import Begin, LearnReply, LearnTask
+
+SUFFICIENT, SHORTER, MOST_TRIALS = 0.5, 0.5, 60
+"""c and gamma of the line search, as in the authors' code, and how often a step is made shorter at most."""
+
+
+@storable
+@dataclass(frozen=True)
+class Learned:
+    """What the server knows of the learned Hessians: one row or number of every worker."""
+
+    versions: IntArray  # 0: it has not begun, or has lost what it learned
+    hessians: Array  # packed, (N, d (d + 1) / 2)
+    errors: Array  # l_i
+    lipschitz: Array
+    points: Array  # pp: the model each was last asked about, (N, d)
+    gradients: Array  # pp: its gradient there
+
+    @classmethod
+    def nothing(cls, n: int, d: int, *, pp: bool) -> Learned:
+        kept = np.zeros((n if pp else 0, d))
+        return cls(np.zeros(n, dtype=np.int64), np.zeros((n, packed_size(d))), np.zeros(n), np.zeros(n), kept, kept)
+
+    def with_begun(self, messages: Mapping[int, LearnReply], initial: Begin) -> Learned:
+        """With H_i^0 of those who begin, and the errors that came."""
+        hessians, errors, lipschitz = self.hessians.copy(), self.errors.copy(), self.lipschitz.copy()
+        for worker, reply in messages.items():
+            errors[worker], lipschitz[worker] = reply.error, reply.lipschitz
+            if reply.version == 0:
+                hessians[worker] = reply.numbers if initial == "hessian" else 0.0
+        return replace(self, hessians=hessians, errors=errors, lipschitz=lipschitz)
+
+    def with_news(
+        self, messages: Mapping[int, LearnReply], restore: Callable[[Compressed], Array], alpha: float, initial: Begin
+    ) -> Learned:
+        """Line 10: with what the workers have added to theirs; each is one version further."""
+        hessians, versions = self.hessians.copy(), self.versions.copy()
+        for worker, reply in messages.items():
+            versions[worker] = reply.version + 1
+            if reply.version > 0 or initial == "zero":
+                hessians[worker] += alpha * pack(restore(reply.compressed))
+        return replace(self, hessians=hessians, versions=versions)
+
+    def without(self, workers: list[int]) -> Learned:
+        """With these begun anew."""
+        return replace(self, versions=np.where(np.isin(np.arange(len(self.versions)), workers), 0, self.versions))
+
+
+@storable
+@dataclass(frozen=True)
+class FedNLState:
+    """The model, what is learned, and while a step is tried, where it leads."""
+
+    w: Array
+    learned: Learned
+    status: Status | None = None
+    loss: float = np.inf
+    direction: Array | None = None  # of a line search
+    slope: float = 0.0
+    length: float = 1.0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FedNL:
+    """Federated Newton learning.
+
+    Parameters
+    ----------
+    compressor : str
+        Of Hessian differences: "rankr:1" (the default), "topk:K", "randk:K", "natural", "identity".
+    alpha : float, optional
+        The rate at which Hessians are learned. Default: 1, or 1 / (omega + 1) of an unbiased compressor.
+    step : str
+        "projection" of the learned Hessian to eigenvalues of at least mu, or "shift" by the error of what is learned.
+    initial : str
+        What is learned at the start: the "hessian" there, sent whole, or "zero".
+    pp : int, optional
+        How many workers take part in a round. Default: all of them.
+    ls, cr : bool
+        With a line search; with cubic regularisation.
+    mu : float, optional
+        Floor of the projection. Default: the strong convexity the penalty guarantees.
+    lipschitz : float, optional
+        M of the cubic term. Default: the mean of the bounds that workers tell.
+
+    """
+
+    name = "fednl"
+
+    compressor: str = "rankr:1"
+    alpha: float | None = None
+    step: Literal["projection", "shift"] = "projection"
+    initial: Begin = "hessian"
+    pp: int | None = None
+    ls: bool = False
+    cr: bool = False
+    mu: float | None = None
+    lipschitz: float | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        make_compressor(self.compressor)
+        if self.step not in ("projection", "shift"):
+            raise bad_argument("step", self.step, "'projection' or 'shift'")
+        if self.initial not in ("hessian", "zero"):
+            raise bad_argument("initial", self.initial, "'hessian' or 'zero'")
+        if self.alpha is not None:
+            check_share("alpha", self.alpha)
+        if self.lipschitz is not None:
+            check_number("lipschitz", self.lipschitz)
+        if self.pp is not None:
+            check_whole("pp", self.pp)
+        if sum([self.pp is not None, self.ls, self.cr]) > 1:
+            raise InputError(
+                "pp, ls, cr: partial participation, line search and cubic steps are three methods; use one"
+            )
+
+    @property
+    def slot(self) -> str:
+        """What workers keep their learned Hessians under."""
+        return f"fednl {self.compressor} {self.initial}"
+
+    def curvature_numbers(self, regions: Regions) -> int:
+        """Numbers of the curvature that the server holds, beside those of the workers."""
+        return regions.n_coefficients**2
+
+    def begin(self, setup: Setup) -> FedNLState:
+        if self.pp is not None and self.pp > setup.n_workers:
+            raise bad_argument("pp", self.pp, f"at most {setup.n_workers}, the number of workers")
+        return FedNLState(setup.w0, Learned.nothing(setup.n_workers, setup.n_coefficients, pp=self.pp is not None))
+
+    def plan(self, state: FedNLState, setup: Setup, turn: Turn) -> Exchange:
+        if state.direction is not None:  # ls: the loss at the trial model
+            return setup.ask_everyone("loss", LossTask(turn.exchange, state.w + state.length * state.direction))
+        versions, d = state.learned.versions, setup.n_coefficients
+        workers = np.arange(setup.n_workers)
+        if self.pp is not None and versions.all():
+            rng = stream(setup.seed, PARTICIPANTS, turn.exchange)
+            workers = np.sort(rng.choice(setup.n_workers, size=self.pp, replace=False))
+        alpha = self.rate(d)
+        task = LearnTask(
+            turn.exchange,
+            state.w,
+            self.slot,
+            0,
+            self.compressor,
+            alpha,
+            self.initial,
+            error_after=self.pp is not None,
+        )
+        return Exchange("learn", task, workers, own={"version": versions[workers]})
+
+    def rate(self, d: int) -> float:
+        """Alpha."""
+        return make_compressor(self.compressor).rate(d) if self.alpha is None else float(self.alpha)
+
+    def absorb(self, state: FedNLState, replies: Replies, setup: Setup) -> tuple[FedNLState, Info]:
+        if state.direction is not None:
+            return self._tried(state, replies, setup)
+        forgot = [worker for worker, failure in replies.failures.items() if failure.kind == "forgot"]
+        if not replies.messages and not forgot:
+            return too_few(state, replies)
+        begun = state.learned.with_begun(replies.messages, self.initial)  # H^k: before what is new is added
+        restore = partial(make_compressor(self.compressor).restore, d=setup.n_coefficients)
+        after = begun.with_news(replies.messages, restore, self.rate(setup.n_coefficients), self.initial)
+        after = after.without(forgot)
+        if forgot or not replies.messages:  # the same again, with those that begin anew
+            return replace(state, learned=after), Info()
+        if self.pp is not None:
+            return self._with_participants(state, after, replies, setup)
+        gradient, loss = mean_gradient(replies, setup.weights), mean_loss(replies, setup.weights)
+        decrement = proven_decrement(gradient, loss, setup) if not replies.failures else np.nan
+        info = Info(
+            decrement, objective=np.nan if replies.failures else loss, exact_norm=float(np.linalg.norm(gradient))
+        )
+        state = replace(state, learned=after, loss=loss)
+        if decrement <= setup.tol:
+            return replace(state, status="converged"), info
+        direction = self._direction(begun, gradient, setup)
+        if direction is None:
+            return replace(state, status="diverged"), info
+        if self.ls:
+            return replace(state, direction=direction, slope=float(gradient @ direction), length=1.0), info
+        return replace(state, w=state.w + direction), info
+
+    def _direction(self, learned: Learned, gradient: Array, setup: Setup) -> Array | None:
+        """Line 11 or 12, or the cubic step; None where what is learned is not finite."""
+        d, weights = setup.n_coefficients, setup.weights
+        hessian, shift = unpack(weights @ learned.hessians, d), float(weights @ learned.errors)
+        if not (np.isfinite(hessian).all() and np.isfinite(gradient).all()):
+            return None
+        if self.cr:
+            bound = float(weights @ learned.lipschitz) if self.lipschitz is None else self.lipschitz
+            return cubic_step(hessian + shift * np.eye(d), gradient, bound)
+        if self.step == "shift":
+            return -project(hessian + shift * np.eye(d), setup.floor(self.mu)).solve(gradient)
+        return -project(hessian, setup.floor(self.mu)).solve(gradient)
+
+    def _with_participants(
+        self, state: FedNLState, learned: Learned, replies: Replies, setup: Setup
+    ) -> tuple[FedNLState, Info]:
+        """Algorithm 2: from the newest linear model that each worker has told of itself."""
+        workers, weights, d = replies.workers, setup.weights, setup.n_coefficients
+        assert replies.gradients is not None
+        points, gradients = learned.points.copy(), learned.gradients.copy()
+        points[workers], gradients[workers] = state.w, replies.gradients
+        learned = replace(learned, points=points, gradients=gradients)
+        info = Info()
+        if len(workers) == setup.n_workers:  # everyone has seen this model
+            loss, mean = mean_loss(replies, weights), mean_gradient(replies, weights)
+            info = Info(proven_decrement(mean, loss, setup), objective=loss, exact_norm=float(np.linalg.norm(mean)))
+        if info.decrement <= setup.tol:
+            return replace(state, learned=learned, status="converged"), info
+        if not learned.versions.all():  # some have yet to begin
+            return replace(state, learned=learned), info
+        told = np.zeros(d)
+        for weight, packed, error, point, own in zip(
+            weights, learned.hessians, learned.errors, points, gradients, strict=True
+        ):
+            told += weight * (unpack(packed, d) @ point + error * point - own)
+        hessian = unpack(weights @ learned.hessians, d) + float(weights @ learned.errors) * np.eye(d)
+        if not (np.isfinite(hessian).all() and np.isfinite(told).all()):
+            return replace(state, learned=learned, status="diverged"), info
+        return replace(state, w=project(hessian, setup.floor(self.mu)).solve(told), learned=learned), info
+
+    def _tried(self, state: FedNLState, replies: Replies, setup: Setup) -> tuple[FedNLState, Info]:
+        """Algorithm 3's search: on with the step if it is low enough, else a shorter one."""
+        if replies.failures:
+            return too_few(state, replies, everyone=True)
+        assert state.direction is not None
+        loss, promised = mean_loss(replies, setup.weights), SUFFICIENT * state.length * state.slope
+        if loss <= state.loss + promised:
+            w = state.w + state.length * state.direction
+            return replace(state, w=w, loss=loss, direction=None), Info(objective=loss)
+        if state.length < SHORTER**MOST_TRIALS:  # rounding hides what is left
+            return replace(state, status="max_rounds"), Info(trial_rejected=True)
+        return replace(state, length=SHORTER * state.length), Info(trial_rejected=True)
+
+
+def cubic_step(hessian: Array, gradient: Array, bound: float) -> Array:
+    """argmin_p  gradient . p + p . hessian p / 2 + (bound / 6) |p|^3.
+
+    p = -(hessian + (bound r / 2) I)^-1 gradient with r = |p|: a root of one equation, found by halving.
+    """
+    values, vectors = np.linalg.eigh(hessian)
+    turned, least = vectors.T @ gradient, max(0.0, -float(values[0]))
+
+    def length(r: float) -> float:
+        return float(np.linalg.norm(turned / np.maximum(values + bound * r / 2, np.finfo(float).tiny)))
+
+    if bound <= 0:
+        return np.asarray(-vectors @ (turned / np.maximum(values, np.finfo(float).tiny)))
+    low = 2 * least / bound
+    high = max(low, 1e-300) + math.sqrt(2 * float(np.linalg.norm(gradient)) / bound) + 1e-300
+    while length(high) > high:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if length(middle) > middle else (low, middle)
+    return np.asarray(-vectors @ (turned / np.maximum(values + bound * high / 2, np.finfo(float).tiny)))

@@ -1,0 +1,123 @@
+"""Tasks that bring their own work: what is asked, what is answered, and what a worker does in between, in one place.
+
+The tasks of `danl.protocol.messages` are those of Algorithm 1 and its readings, which every engine knows how to answer
+for many workers at once. The methods of the field each ask for something else: a learned Hessian, a Newton direction,
+steps on a quadratic. A task of theirs is a subclass of `OwnTask` (`danl.tasks`) with
+
+    answer                       the class of its reply
+    work(place)                  the reply, from the worker's rows
+    fault(reply, d)              what is wrong with the form of a reply, whoever it came from
+    work_rows(rows, entries)     passes over a row that it takes, for simulated seconds
+
+It is answered worker by worker, on every engine alike, and its replies reach the method as they are:
+`Replies.messages`.
+
+A `StatefulTask` works on what the worker has kept, under a name, since the last one: a slot. The task says which
+version of it the server counts on. A worker that has another one, or none, as it was started anew, answers with a
+`Failure` of kind "forgot" and keeps what it has; version 0 begins a slot, whatever there was. Checkpoints of a run have
+the versions and not the slots, so that a run that is resumed begins its workers anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from danl.objective.local_objective import LocalObjective
+from danl.objective.regions import Regions
+from danl.protocol.messages import Array, Failure, ModelTask, Reply
+from danl.protocol.streams import stream
+
+OWN_TASKS: dict[str, type[OwnTask]] = {}
+"""Those there are, by the name that sites know them by."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where a task is worked on: a worker's number, its rows, and what is common to the run."""
+
+    worker: int
+    objective: LocalObjective
+    regions: Regions
+    seed: int
+
+    def rows(self, purpose: int, size: int | None, *key: int) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+        """A mini-batch, drawn with replacement by a function of seed, purpose and key; None for all rows."""
+        if size is None:
+            return None
+        draws = stream(self.seed, purpose, *key, self.worker).random(size)
+        return (draws * self.objective.n_rows).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class OwnTask(ModelTask):
+    """A task about a model that says itself what a worker does."""
+
+    gradient_field: ClassVar[str | None] = None
+    """The field of the reply that is the whole gradient at w, where there is one."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" in cls.__dict__:
+            OWN_TASKS[cls.name] = cls
+
+    def work(self, place: Workplace) -> Reply:
+        """The answer."""
+        raise NotImplementedError
+
+    def fault(self, reply: Any, d: int) -> str | None:
+        """What is wrong with the form of a reply, in a few words that have no value of it; None where nothing is."""
+        raise NotImplementedError
+
+    def work_rows(self, rows: int, entries_per_row: float) -> float:
+        """Passes over a row that it takes on a shard of so many rows."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What a worker keeps under a name: how often it was renewed, and the arrays."""
+
+    version: int
+    arrays: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class StatefulTask(OwnTask):
+    """A task on what the worker has kept in `slot` since it was asked for `version` - 1; version 0 begins it."""
+
+    slot: str
+    version: int
+
+    def work_with(self, place: Workplace, kept: Mapping[str, Array] | None) -> tuple[Reply, Mapping[str, Array]]:
+        """The answer, and what is kept for the next task; `kept` is None where it begins."""
+        raise NotImplementedError
+
+    def worked(self, place: Workplace, slots: dict[str, Slot]) -> Reply | Failure:
+        """The answer, with the slot renewed; or that the worker has not kept what the task counts on."""
+        kept = slots.get(self.slot)
+        if self.version > 0 and (kept is None or kept.version != self.version):
+            has = "nothing" if kept is None else f"version {kept.version}"
+            detail = f"keeps {has} as {self.slot}, and version {self.version} is asked for"
+            return Failure(place.worker, "forgot", detail)
+        reply, after = self.work_with(place, None if self.version == 0 or kept is None else kept.arrays)
+        slots[self.slot] = Slot(self.version + 1, after)
+        return reply
+
+
+def array_fields(message: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a message by the names of their fields."""
+    values = {part.name: getattr(message, part.name) for part in fields(message)}
+    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+
+def vectors_fault(reply: Any, lengths: Mapping[str, int], dtype: type = np.float64) -> str | None:
+    """What is wrong with arrays of a reply that must have these lengths."""
+    for name, length in lengths.items():
+        value = getattr(reply, name, None)
+        if not isinstance(value, np.ndarray) or value.dtype != dtype or value.shape != (length,):
+            return f"its {name} is not an array of {length} numbers"
+    return None

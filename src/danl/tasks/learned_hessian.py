@@ -1,0 +1,141 @@
+r"""A Hessian that is learned: the worker keeps an estimate H_i, and sends what is new about it, compressed.
+
+    S_i = C(Hess F_i(w) - H_i)          H_i <- H_i + alpha S_i          l_i = |Hess F_i(w) - H_i|_F
+
+(FedNL, Algorithm 1, lines 4-6: Safaryan, Islamov, Qian & Richtarik, ICML 2022.) The server adds the same S_i to its copy
+of H_i. The slot has H_i and nothing else; who has lost it begins anew with the Hessian at w, or with zero.
+
+In the basis of the worker's own rows (Basis Learn: Qian, Islamov, Safaryan & Richtarik, AISTATS 2022) V_i has r_i
+orthonormal columns that span the rows A_i, so that with the penalty taken out
+
+    Hess F_i(w) = V_i G_i V_i^T          G_i = V_i^T Hess F_i(w) V_i, r_i x r_i          grad F_i(w) = V_i (V_i^T grad F_i(w))
+
+and G_i takes the place of the Hessian, V_i^T grad that of the gradient: nothing is lost, and r_i may be far below d. V_i
+is sent once, when the slot begins. It spans what the worker's rows span, which tells more of them than a Hessian does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from danl.errors import InputError
+from danl.objective.local_objective import LocalObjective
+from danl.protocol.compressors import Compressed, make_compressor
+from danl.protocol.messages import Array, Reply, pack, packed_size, unpack
+from danl.protocol.own_tasks import StatefulTask, Workplace, vectors_fault
+from danl.protocol.streams import COMPRESSION, stream
+
+Begin = Literal["hessian", "zero"]
+Basis = Literal["standard", "data"]
+
+
+@dataclass(frozen=True)
+class LearnReply(Reply):
+    """What is new about H_i, and gradient and loss at w; the version it begins from.
+
+    Where the slot begins with the Hessian, `numbers` is its upper triangle, whole. `basis` has the columns of V_i, one
+    after the other, where a slot in the basis of the data begins, and is empty else.
+    """
+
+    version: int
+    gradient: Array
+    numbers: Array
+    places: NDArray[np.int32]
+    codes: NDArray[np.int16]
+    basis: Array
+    error: float
+    """l_i: how far H_i is from the Hessian, before this task or, with `error_after`, after it."""
+    lipschitz: float
+    """A bound on how fast the Hessian changes: that of the loss times the mean of |a|^3."""
+    loss: float
+
+    @property
+    def compressed(self) -> Compressed:
+        return Compressed(self.numbers, self.places, self.codes)
+
+
+@dataclass(frozen=True)
+class LearnTask(StatefulTask):
+    """Send gradient and loss at w, and what is new about the learned Hessian there."""
+
+    name, answer = "learn", LearnReply
+    gradient_field = "gradient"
+
+    compressor: str
+    alpha: float
+    begin: Begin = "hessian"
+    basis: Basis = "standard"
+    rank: int = 0
+    """r_i, where the basis is the data's and has been sent."""
+    error_after: bool = False
+
+    def work_with(self, place: Workplace, kept: Mapping[str, Array] | None) -> tuple[LearnReply, Mapping[str, Array]]:
+        objective, w = place.objective, self.w
+        loss, gradient = objective.value_and_gradient(w)
+        with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss shows it
+            hessian = objective.hessian(w)
+        columns, sent = None, np.empty(0)
+        if self.basis == "data":
+            columns = basis_of_rows(objective) if kept is None else kept["basis"].reshape(-1, w.size).T
+            gradient = columns.T @ (gradient - objective.penalties * w)
+            hessian = columns.T @ (hessian - np.diag(np.broadcast_to(objective.penalties, w.shape))) @ columns
+            sent = columns.T.ravel() if kept is None else sent
+        d = len(hessian)
+        if kept is None and self.begin == "hessian":
+            learned, message, error = hessian, Compressed(pack(hessian)), 0.0
+        else:
+            learned = np.zeros((d, d)) if kept is None else unpack(kept["hessian"], d)
+            compressor = make_compressor(self.compressor)
+            error = float(np.linalg.norm(hessian - learned))
+            rng = stream(place.seed, COMPRESSION, place.worker, self.exchange)
+            message = compressor.compress(hessian - learned, rng)
+            learned = learned + self.alpha * compressor.restore(message, d)
+            error = float(np.linalg.norm(hessian - learned)) if self.error_after else error
+        after = {"hessian": pack(learned)} | ({} if columns is None else {"basis": columns.T.ravel()})
+        told = (message.numbers, message.places, message.codes, sent, error, third_derivative(objective), loss)
+        return LearnReply(place.worker, self.exchange, int(self.version), gradient, *told), after
+
+    def fault(self, reply: Any, d: int) -> str | None:
+        if reply.version != self.version:
+            return "it answered from another version than the one asked for"
+        if not all(isinstance(value, float) and value >= 0 for value in (reply.error, reply.lipschitz)):
+            return "its error or its bound is no number"
+        rank, whole = d, self.version == 0 and self.begin == "hessian"
+        if self.basis == "data":
+            rank = self.rank
+            if self.version == 0:
+                rank, rest = divmod(getattr(reply.basis, "size", 1), d)
+                if rest or not 1 <= rank <= d:
+                    return "its basis is not of vectors as long as the model"
+        sent = rank * d if self.basis == "data" and self.version == 0 else 0
+        fault = vectors_fault(reply, {"gradient": rank, "basis": sent})
+        if whole:
+            return fault or vectors_fault(reply, {"numbers": packed_size(rank)})
+        return fault or make_compressor(self.compressor).fault(reply.compressed, rank)
+
+    def work_rows(self, rows: int, entries_per_row: float) -> float:
+        return rows * (1 + entries_per_row / 2)
+
+
+def basis_of_rows(objective: LocalObjective) -> Array:
+    """Orthonormal columns that span the rows (a, 1), (d, r); by the singular values that are not rounding."""
+    if objective.layout.n_outputs > 1:
+        raise InputError("basis='data': the rows of several classes have no one basis; use basis='standard'")
+    rows = objective.X.toarray() if sparse.issparse(objective.X) else objective.X
+    if objective.intercept:
+        rows = np.column_stack([rows, np.ones(len(rows))])
+    _, values, vectors = np.linalg.svd(rows, full_matrices=False)
+    rank = int(np.count_nonzero(values > max(rows.shape) * np.finfo(float).eps * values.max(initial=0.0)))
+    return np.ascontiguousarray(vectors[: max(rank, 1)].T)
+
+
+def third_derivative(objective: LocalObjective) -> float:
+    """A Lipschitz constant of the Hessian: third_bound * mean |a|^3; 0 where the loss has no bound."""
+    bound = objective.loss.third_bound
+    return float(bound * (objective.row_weights @ objective.row_norms**3)) if np.isfinite(bound) else 0.0
