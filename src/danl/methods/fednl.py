@@ -1,7 +1,7 @@
 r"""FedNL: workers learn their Hessians, and send compressed differences of what they have learned and what is.
 
 Safaryan, Islamov, Qian & Richtarik, "FedNL: Making Newton-type methods applicable to federated learning", ICML 2022.
-Algorithm 1 with its extensions: partial participation (2, `pp`), a line search (3, `ls`), cubic regularisation (4, `cr`).
+Algorithm 1 with its extensions: partial participation (2, `pp`), a line search (3, `ls`), cubic steps (4, `cr`).
 
      1  parameters: a compressor C, the rate alpha, H_i^0, H^0 = sum_i weight_i H_i^0
         each worker i
@@ -14,8 +14,8 @@ Algorithm 1 with its extensions: partial participation (2, `pp`), a line search 
     12    step="shift"        x <- x - (H + l I)^-1 g
     10    H <- H + alpha S
 
-    pp    x <- (H + l I)^-1 sum_i weight_i ((H_i + l_i I) x_i - g_i), tau workers answer about it, x_i the last each saw;
-          they take l_i after they have learned
+    pp    x <- (H + l I)^-1 sum_i weight_i ((H_i + l_i I) x_i - g_i), x_i the last model that worker i saw; then tau
+          workers answer about x, and take l_i after they have learned
     ls    x <- x + gamma^s p with p as in 11, the first s with  f <= f(x) + c gamma^s g . p
     cr    x <- x + argmin_p  g . p + p . (H + l I) p / 2 + (M / 6) |p|^3
 
@@ -25,8 +25,9 @@ The lines are numbered as in the box as we know it; the numbers were not held ag
   the authors' experiments have it.
 - H_i^0 is the Hessian at x^0, sent whole in the first exchange, or zero; with zero, `projection` begins with a gradient
   step of length 1 / mu, and diverges as a rule.
-- Open in the paper: who is absent. Those who answer are averaged, and H keeps what is known of everyone. Differs from the
-  paper: the server keeps each H_i, not only their mean, so that a worker that has lost its own can be begun anew.
+- Open in the paper: who is absent. Those who answer are averaged, and H keeps what is known of everyone.
+- Differs from the paper: the server keeps each H_i, not only their mean, so that a worker that has lost its own can be
+  begun anew.
 - `cr` needs a bound M on how fast the Hessian changes; the workers tell one of their rows (`lipschitz` sets another).
 - With alpha = 0 it is `newton-zero`; with C = identity and alpha = 1 Newton's method with Hessians one step old.
 """
@@ -228,18 +229,16 @@ class FedNL:
             return self._with_participants(state, after, replies, setup)
         gradient, loss = mean_gradient(replies, setup.weights), mean_loss(replies, setup.weights)
         decrement = proven_decrement(gradient, loss, setup) if not replies.failures else np.nan
-        info = Info(
-            decrement, objective=np.nan if replies.failures else loss, exact_norm=float(np.linalg.norm(gradient))
-        )
         state = replace(state, learned=after, loss=loss)
+        here = Info(decrement, objective=loss, exact_norm=float(np.linalg.norm(gradient)))
         if decrement <= setup.tol:
-            return replace(state, status="converged"), info
+            return replace(state, status="converged"), here
         direction = self._direction(begun, gradient, setup)
         if direction is None:
-            return replace(state, status="diverged"), info
-        if self.ls:
-            return replace(state, direction=direction, slope=float(gradient @ direction), length=1.0), info
-        return replace(state, w=state.w + direction), info
+            return replace(state, status="diverged"), Info()
+        if self.ls and not replies.failures:
+            return replace(state, direction=direction, slope=float(gradient @ direction), length=1.0), here
+        return replace(state, w=state.w + direction), Info(decrement)
 
     def _direction(self, learned: Learned, gradient: Array, setup: Setup) -> Array | None:
         """Line 11 or 12, or the cubic step; None where what is learned is not finite."""
@@ -266,9 +265,10 @@ class FedNL:
         info = Info()
         if len(workers) == setup.n_workers:  # everyone has seen this model
             loss, mean = mean_loss(replies, weights), mean_gradient(replies, weights)
-            info = Info(proven_decrement(mean, loss, setup), objective=loss, exact_norm=float(np.linalg.norm(mean)))
-        if info.decrement <= setup.tol:
-            return replace(state, learned=learned, status="converged"), info
+            info = Info(proven_decrement(mean, loss, setup))
+            if info.decrement <= setup.tol:
+                here = replace(info, objective=loss, exact_norm=float(np.linalg.norm(mean)))
+                return replace(state, learned=learned, status="converged"), here
         if not learned.versions.all():  # some have yet to begin
             return replace(state, learned=learned), info
         told = np.zeros(d)

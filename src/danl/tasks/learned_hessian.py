@@ -2,16 +2,16 @@ r"""A Hessian that is learned: the worker keeps an estimate H_i, and sends what 
 
     S_i = C(Hess F_i(w) - H_i)          H_i <- H_i + alpha S_i          l_i = |Hess F_i(w) - H_i|_F
 
-(FedNL, Algorithm 1, lines 4-6: Safaryan, Islamov, Qian & Richtarik, ICML 2022.) The server adds the same S_i to its copy
-of H_i. The slot has H_i and nothing else; who has lost it begins anew with the Hessian at w, or with zero.
+(FedNL, Algorithm 1, lines 4-6: Safaryan, Islamov, Qian & Richtarik, ICML 2022.) The server adds the same S_i to its
+copy of H_i. The slot has H_i and nothing else; who has lost it begins anew with the Hessian at w, or with zero.
 
 In the basis of the worker's own rows (Basis Learn: Qian, Islamov, Safaryan & Richtarik, AISTATS 2022) V_i has r_i
 orthonormal columns that span the rows A_i, so that with the penalty taken out
 
-    Hess F_i(w) = V_i G_i V_i^T          G_i = V_i^T Hess F_i(w) V_i, r_i x r_i          grad F_i(w) = V_i (V_i^T grad F_i(w))
+    Hess F_i(w) = V_i G_i V_i^T,  G_i = V_i^T Hess F_i(w) V_i, r_i x r_i          grad F_i(w) = V_i (V_i^T grad F_i(w))
 
-and G_i takes the place of the Hessian, V_i^T grad that of the gradient: nothing is lost, and r_i may be far below d. V_i
-is sent once, when the slot begins. It spans what the worker's rows span, which tells more of them than a Hessian does.
+and G_i takes the place of the Hessian, V_i^T grad that of the gradient: nothing is lost, and r_i may be far below d.
+V_i is sent once, when the slot begins. It spans what the worker's rows span, which tells more of them than a Hessian.
 """
 
 from __future__ import annotations
