@@ -11,7 +11,23 @@
 | newton-undamped | NewtonUndamped | the plain Newton step, the paper's benchmark |
 | gd | GradientDescent | a fixed step of 1 / L |
 | fedavg | FedAvg | local steps, models averaged |
-| fednl | FedNL | Hessians learned from compressed differences |
+
+Those of the field, each after its paper, imported when they are asked for (docs/field.md):
+
+| name | class | what it is |
+| --- | --- | --- |
+| fednl | fednl.FedNL | Hessians learned from compressed differences |
+| bl | bl.BasisLearn | the same in the basis of the worker's rows |
+| fedsn | fedsn.FedSN | local SGD on the quadratic model of a Newton step |
+| giant | giant.Giant | local Newton directions averaged |
+| dingo | dingo.Dingo | the same, down the norm of the gradient |
+| svrg | svrg.SVRG | variance-reduced SGD, with stale workers |
+| spider-sqn | spider_sqn.SpiderSQN | stochastic quasi-Newton with SPIDER's variance reduction |
+| accelerated-sgd | accelerated_sgd.AcceleratedSGD | mini-batches with acceleration |
+| pruned-sgd | pruned_sgd.PrunedSGD | SGD on pruned models, under the same masks |
+| dsgd | dsgd.DSGD | SGD over a graph |
+| st-sopro | st_sopro.StSoPro | a stochastic second-order proximal method over a graph |
+| vr-sqn | vr_sqn.VRSQN | variance-reduced quasi-Newton over a graph |
 """
 
 from __future__ import annotations
@@ -23,7 +39,6 @@ from danl.methods.base import AnyMethod, Info, Method, Setup, State, Status, Tur
 from danl.methods.danl import DANL
 from danl.methods.descent import GradientDescent, NewtonUndamped, NewtonZero
 from danl.methods.fedavg import FedAvg
-from danl.methods.fednl import FedNL
 from danl.methods.newton import Newton
 from danl.protocol.messages import (
     CurvatureTask,
@@ -50,10 +65,26 @@ PRESETS: dict[str, Callable[..., AnyMethod]] = {
     "newton-undamped": NewtonUndamped,
     "gd": GradientDescent,
     "fedavg": FedAvg,
-    "fednl": FedNL,
 }
 """The methods of danl by name: what makes each of them."""
-_REGISTRY = Registry("method", "danl.methods", PRESETS, parts=("name", "begin", "plan", "absorb"))
+FIELD: dict[str, str] = {
+    "fednl": "danl.methods.fednl:FedNL",
+    "bl": "danl.methods.bl:BasisLearn",
+    "fedsn": "danl.methods.fedsn:FedSN",
+    "giant": "danl.methods.giant:Giant",
+    "dingo": "danl.methods.dingo:Dingo",
+    "svrg": "danl.methods.svrg:SVRG",
+    "spider-sqn": "danl.methods.spider_sqn:SpiderSQN",
+    "accelerated-sgd": "danl.methods.accelerated_sgd:AcceleratedSGD",
+    "pruned-sgd": "danl.methods.pruned_sgd:PrunedSGD",
+    "dsgd": "danl.methods.dsgd:DSGD",
+    "st-sopro": "danl.methods.st_sopro:StSoPro",
+    "vr-sqn": "danl.methods.vr_sqn:VRSQN",
+}
+"""Those of the field by name: where each of them is."""
+_REGISTRY: Registry[AnyMethod] = Registry(
+    "method", "danl.methods", {**PRESETS, **FIELD}, parts=("name", "begin", "plan", "absorb")
+)
 
 
 def make_method(method: str | AnyMethod) -> AnyMethod:
@@ -63,12 +94,12 @@ def make_method(method: str | AnyMethod) -> AnyMethod:
 
 __all__ = [
     "DANL",
+    "FIELD",
     "PRESETS",
     "AnyMethod",
     "CurvatureTask",
     "Exchange",
     "FedAvg",
-    "FedNL",
     "GradientDescent",
     "GradientTask",
     "HessianTask",
