@@ -31,7 +31,7 @@ from danl.protocol.messages import (
     packed_size,
 )
 from danl.protocol.replies import HUGE_LOSS, HessianSum, Replies, has_blown_up
-from danl.worker.worker import Worker, leverage_draws
+from danl.worker.worker import Worker
 
 
 class BatchedWorkers:
@@ -133,8 +133,9 @@ class BatchedWorkers:
         if task.hessian_batch is None:
             return HessianSum(batch.hessian_sum(task.w, of_worker))
         if task.leverage:
-            draws, squares = leverage_draws(self._workers[0].seed, task, batch.n_workers), self._relative_squares
-            sample = leverage_sample(batch.curvature_of_rows(task.w), squares, batch.bounds, task.hessian_batch, draws)
+            draws, size = np.array([worker.leverage_draw(task) for worker in self._workers]), task.hessian_batch
+            curvature = batch.curvature_of_rows(task.w)
+            sample = leverage_sample(curvature, self._relative_squares, batch.bounds, size, draws)
         else:
             samples = [each.hessian_sample(task) if each.index in weights else None for each in self._workers]
             sample = stacked_sample(samples, batch.bounds)

@@ -97,8 +97,12 @@ class Worker:
             return RowSample(_chosen(rng, objective.n_rows, size), np.full(size, objective.n_rows / size))
         weights = None if objective.weights is None else objective.row_weights
         curvature = curvature_of_rows(objective.loss, objective.y, objective.margins(task.w), weights)
-        bounds, draws = np.array([0, objective.n_rows]), leverage_draws(self.seed, task, self.index + 1)[-1:]
+        bounds, draws = np.array([0, objective.n_rows]), np.array([self.leverage_draw(task)])
         return leverage_sample(curvature, objective.relative_squares, bounds, size, draws)
+
+    def leverage_draw(self, task: HessianTask | CurvatureTask) -> float:
+        """The random number that decides which rows are drawn by leverage."""
+        return stream(self.seed, HESSIAN_BATCH, self.index, draw_of(task)).random()
 
     def _sampled(self, task: HessianTask | CurvatureTask) -> LocalObjective:
         sample = self.hessian_sample(task)
@@ -145,11 +149,6 @@ def draw_of(task: HessianTask | CurvatureTask) -> int:
     """What a draw of rows is named by: the exchange, or the `sketch` that all pieces of one Hessian have."""
     named = task.sketch if isinstance(task, CurvatureTask) and task.kind == "full" else 0
     return named or task.exchange
-
-
-def leverage_draws(seed: int, task: HessianTask | CurvatureTask, count: int) -> Array:
-    """The random numbers of the first `count` workers, one each."""
-    return stream(seed, HESSIAN_BATCH, draw_of(task)).random(count)
 
 
 def _draw(rng: np.random.Generator, n_rows: int, size: int | None) -> IntArray | None:
