@@ -26,6 +26,7 @@ from .objective.problem import RemoteProblem as RemoteProblem
 from .objective.regions import Regions as Regions
 from .plots.figures import plot_histories as plot_histories
 from .policies import Profile as Profile
+from .protocol.graph import Graph as Graph
 from .protocol.guards import Guards as Guards
 from .run.callback import STOP as STOP
 from .run.checkpoint import Checkpoints as Checkpoints

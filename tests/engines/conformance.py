@@ -13,16 +13,38 @@ from danl.objective.regions import Regions
 from danl.protocol.message_bytes import bytes_down, bytes_up
 from danl.protocol.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, packed_size, unpack
 from danl.protocol.replies import ReplyRules
+from danl.protocol.wire import decode, encode, most_bytes
+from danl.tasks import LearnTask
 from tests.problems import random_problem
 
 SAMPLED = "danl-paper:batch_size=4,hessian_batch=5"
 METHODS = ("danl", "danl:masks=always", "danl-masked", "newton", "gd", "fedavg", SAMPLED)
+OWN_METHODS = ("fednl", "fednl:pp=2,compressor=topk:5")
 POLICIES = ("coverage:psi=2", "random:keep=0.6")
 SAME = (
     *("exchange", "kind", "active", "failed", "coverage", "min_coverage", "max_staleness", "min_trained"),
     *("bytes_up", "bytes_down", "refused"),
 )
 CLOSE = ("objective", "model_norm", "step_norm")
+
+
+class ThroughBytes(Local):
+    """The in-process engine whose tasks and replies are bytes on their way."""
+
+    def open(self, problem, *, regions, policy, seed):
+        super().open(problem, regions=regions, policy=policy, seed=seed)
+        most = most_bytes(problem.n_coefficients, regions.n_regions)
+        self._batch = None
+        self._workers = [_Carried(worker, most) for worker in self._workers]
+
+
+class _Carried:
+    def __init__(self, worker, most):
+        self._worker, self._most = worker, most
+
+    def answer(self, task):
+        arrived = decode(encode(task), most_bytes=self._most)
+        return decode(encode(self._worker.answer(arrived)), most_bytes=self._most)
 
 
 def same_trace(expected, found):
@@ -172,6 +194,59 @@ def answers_mixed_exchanges(make):
         engine.close()
 
 
+def has_models_of_their_own(make):
+    """Workers of one exchange may be asked about different models."""
+    problem = random_problem()
+    engine = open_engine(make(), problem)
+    try:
+        models = np.random.default_rng(0).normal(size=(problem.n_workers, problem.n_features))
+        for kind, task in (("loss", LossTask(0, models[0])), ("gradient", GradientTask(1, models[0]))):
+            replies = engine.exchange(Exchange(kind, task, np.array([0, 2, 3]), own={"w": models[[0, 2, 3]]}))
+            assert (replies.workers.tolist(), replies.failures) == ([0, 2, 3], {})
+            for worker, loss in zip(replies.workers, replies.losses, strict=True):
+                assert abs(loss - problem.local_objectives[worker].value(models[worker])) < 1e-14
+    finally:
+        engine.close()
+
+
+def keeps_what_tasks_go_on_from(make):
+    """Each worker has its own slot, at its own version; another version is forgotten, and so is all after `open`."""
+    problem = random_problem()
+    engine, alone = open_engine(make(), problem), open_engine(Local(batched=False), problem)
+    everyone = np.arange(problem.n_workers)
+
+    def same_answers(number, versions, workers=everyone):
+        task = LearnTask(number, np.full(problem.n_features, 0.1 * number), "learned", 0, "topk:3", 1.0)
+        exchange = Exchange("learn", task, workers, own={"version": np.array(versions)})
+        ours, theirs = (each.exchange(exchange) for each in (engine, alone))
+        assert ours.messages.keys() == theirs.messages.keys()
+        for worker, reply in theirs.messages.items():
+            for name, value in vars(reply).items():
+                np.testing.assert_allclose(getattr(ours.messages[worker], name), value, rtol=1e-9, atol=1e-13)
+        assert {who: each.kind for who, each in ours.failures.items()} == {
+            who: each.kind for who, each in theirs.failures.items()
+        }
+        return {who: each.kind for who, each in ours.failures.items()}
+
+    try:
+        assert same_answers(0, [0, 0, 0], everyone[:3]) == {}
+        assert same_answers(1, [1, 1], everyone[:2]) == {}
+        assert same_answers(2, [2, 1, 1, 0]) == {1: "forgot"}
+        assert same_answers(3, [0, 2, 5, 1]) == {2: "forgot"}
+        assert same_answers(4, [1, 3, 2, 2]) == {}
+        open_engine(engine, problem)
+        open_engine(alone, problem)
+        assert same_answers(5, [2, 4, 0, 3]) == {0: "forgot", 1: "forgot", 3: "forgot"}
+    finally:
+        engine.close()
+
+
+def learns(make):
+    """A run whose workers keep what they have learned, and one whose workers take turns."""
+    for method in OWN_METHODS:
+        same_run(make, method=method, max_rounds=30)
+
+
 def opens_again(make):
     """A method that makes the start opens the engine first, the run itself opens it again."""
     same_run(make, w0="fedavg:rounds=2")
@@ -186,4 +261,7 @@ def closes_twice(make):
     engine.close()
 
 
-CHECKS = (answers_the_task_it_was_given, answers_twice_alike, answers_mixed_exchanges, opens_again, closes_twice)
+CHECKS = (
+    *(answers_the_task_it_was_given, answers_twice_alike, answers_mixed_exchanges, has_models_of_their_own),
+    *(keeps_what_tasks_go_on_from, learns, opens_again, closes_twice),
+)

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import pytest
 import danl
 from danl.engines import Local, Ray
 from danl.errors import InputError
-from danl.protocol.messages import Exchange, HessianTask, LossTask, packed_size
+from danl.protocol.messages import Array, Exchange, HessianTask, LossTask, Reply, packed_size
+from danl.protocol.own_tasks import StatefulTask, vectors_fault
 from tests.engines import conformance
 from tests.engines.ray_tools import MARKS, Kept, actors_of, assert_same, opened, shards_of
 
@@ -40,6 +42,8 @@ def test_conformance(check):
         ("danl", "random:keep=0.5"),  # chosen where the data is
         ("danl-masked", "coverage:psi=3"),
         ("danl:batch-size=20", "coverage:psi=3"),
+        ("fednl", None),
+        ("fednl:pp=3,compressor=topk:200", None),
         ("newton", None),
         ("fedavg:steps=5", None),
         ("gd", None),
@@ -48,6 +52,37 @@ def test_conformance(check):
 def test_in_memory(problem, engine, method, policy):
     options = {"method": method, "policy": policy, "max_rounds": 25, "seed": 3}
     assert_same(danl.solve(problem, engine=engine, **options), danl.solve(problem, engine=Local(), **options))
+
+
+def test_a_task_that_danl_does_not_have(problem, engine):
+    """It is nowhere but in this function, and goes to the actors as a policy of one's own does."""
+
+    @dataclass(frozen=True)
+    class CountReply(Reply):
+        numbers: Array
+
+    @dataclass(frozen=True)
+    class CountTask(StatefulTask):
+        name, answer = "test-count", CountReply
+
+        def work_with(self, place, kept):
+            counts = np.append(kept["counts"] if kept else [], place.objective.n_rows)
+            return CountReply(place.worker, self.exchange, counts), {"counts": counts}
+
+        def fault(self, reply, d):
+            return vectors_fault(reply, {"numbers": self.version + 1})
+
+    opened(problem, engine)
+    for version in range(3):
+        task = CountTask(version, np.zeros(problem.n_features), "counts", version)
+        replies = engine.exchange(Exchange("test-count", task, np.arange(6)))
+        assert replies.failures == {}
+        for who, reply in replies.messages.items():
+            assert reply.numbers.tolist() == [problem.local_objectives[who].n_rows] * (version + 1)
+    task = CountTask(3, np.zeros(problem.n_features), "counts", 7)
+    failures = engine.exchange(Exchange("test-count", task, np.arange(6))).failures
+    assert {failure.kind for failure in failures.values()} == {"forgot"}
+    assert len(failures) == 6
 
 
 def test_a_start_made_by_a_method_keeps_the_actors(problem, engine):

@@ -232,6 +232,23 @@ def test_ten_kills(problem, tmp_path):
     assert_same(result, danl.solve(problem, **options))
 
 
+@pytest.mark.parametrize("options", [{"restarts": 1}, {"restarts": 0, "replacements": 1}])
+def test_one_that_is_killed_forgot_what_it_learned_and_is_begun_anew(problem, options):
+    engine = made_of(known())(**options)
+
+    def watch(row):
+        if row.exchange == 2:
+            kill(engine, 1)
+
+    result = danl.solve(problem, method="fednl", engine=engine, callback=watch, max_rounds=300, tol=1e-9)
+    (failure,) = result.failures
+    assert (failure.worker, failure.kind) == (1, "forgot")
+    assert failure.detail == "keeps nothing as fednl rankr:1 hessian, and version 3 is asked for"
+    assert result.status == "converged"
+    best = danl.reference_optimum(problem)
+    assert np.linalg.norm(result.w - best.w) <= 1e-6 * np.linalg.norm(best.w)
+
+
 def test_two_of_three_that_take_long_to_restart_are_waited_for(problem, tmp_path):
     """More exchanges than `patience` go by before they are back, and no quorum is lost."""
 

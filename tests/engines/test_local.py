@@ -1,24 +1,58 @@
 """The in-process engine passes what every engine must pass, and reads shards by reference."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import danl
 from danl.engines import Local
 from danl.errors import InputError
+from danl.methods import FIELD, PRESETS
 from tests.engines import conformance
 from tests.problems import random_problem, random_shards
 
 
+@pytest.mark.parametrize("make", [Local, partial(Local, batched=False), conformance.ThroughBytes])
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-def test_conformance(check):
-    check(Local)
+def test_conformance(check, make):
+    check(make)
 
 
 @pytest.mark.parametrize("policy", conformance.POLICIES)
 @pytest.mark.parametrize("method", conformance.METHODS)
 def test_the_same_run(method, policy):
     conformance.same_run(Local, method=method, policy=policy)
+
+
+@pytest.mark.parametrize("method", [*PRESETS, *FIELD])
+def test_every_method_is_the_same_through_bytes(method):
+    """What its tasks and replies say is all in their fields, and no message is longer than the longest there may be."""
+    run = {"method": method, "problem": random_problem(sizes=(9, 14, 11, 12)), "max_rounds": 6}
+    conformance.same_run(conformance.ThroughBytes, **run)
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize(
+    "method", ["fednl", "fednl:ls=true", "fednl:cr=true", "fednl:pp=3", "fednl:initial=zero,cr=true"]
+)
+def test_a_worker_that_loses_what_it_learned_is_begun_anew(method, batched):
+    problem, engine = random_problem(), Local(batched=batched)
+
+    def lose(row):
+        if row.exchange in (3, 6):
+            engine._workers[1].slots.clear()
+
+    best = danl.reference_optimum(problem)
+    result = danl.solve(problem, method=method, engine=engine, callback=lose, max_rounds=300, tol=1e-9)
+    forgot = [(failure.worker, failure.kind) for failure in result.failures]
+    assert set(forgot) == {(1, "forgot")}
+    assert 1 <= len(forgot) <= 2
+    assert sum(row.failed for row in result.history) == len(forgot)
+    assert "keeps nothing as " in result.failures[0].detail
+    if "pp" not in method:
+        assert result.status == "converged"
+    assert np.linalg.norm(result.w - best.w) <= 1e-6 * np.linalg.norm(best.w)
 
 
 def write_libsvm(path, shard, *, signed=False):

@@ -6,6 +6,9 @@ import pytest
 pytest.importorskip("ray")
 
 import danl
+from danl.protocol.messages import Exchange
+from danl.tasks import LearnTask
+from tests.engines import conformance
 from tests.engines.fake_ray import NOTICED, FakeRay, Life
 from tests.engines.ray_tools import assert_same, gradients, opened
 from tests.problems import random_problem
@@ -19,8 +22,8 @@ def problem():
 
 
 @pytest.fixture
-def world(monkeypatch, problem):
-    return FakeRay(monkeypatch, {who: Life() for who in range(problem.n_workers)})
+def world(monkeypatch):
+    return FakeRay(monkeypatch, {who: Life() for who in range(4)})  # no problem here has more workers
 
 
 def kinds(replies):
@@ -135,6 +138,45 @@ def test_a_run_with_deaths_is_the_run_without(world, problem, method):
 
     found = danl.solve(problem, engine=world.engine(replacements=5), callback=kill, **options)
     assert_same(found, danl.solve(problem, engine=danl.engines.Local(batched=False), **options))
+
+
+@pytest.mark.parametrize("options", [{"restarts": 10}, {"restarts": 0}])
+def test_one_that_died_forgot_what_it_kept_and_is_begun_anew(world, problem, options):
+    world.lives[1] = Life(away=30.0, **options)
+
+    def kill(row):
+        world.lives[1].kills = int(row.exchange in (2, 5))
+
+    run = {"method": "fednl", "max_rounds": 100, "tol": 1e-10}
+    result = danl.solve(problem, engine=world.engine(replacements=5), callback=kill, **run)
+    assert [(failure.worker, failure.kind) for failure in result.failures] == [(1, "forgot"), (1, "forgot")]
+    assert result.failures[0].detail == "keeps nothing as fednl rankr:1 hessian, and version 3 is asked for"
+    assert result.status == "converged"
+    best = danl.reference_optimum(problem)
+    assert np.linalg.norm(result.w - best.w) <= 1e-7 * np.linalg.norm(best.w)
+
+
+def test_a_late_reply_of_a_task_with_a_state_is_forgotten(world, problem):
+    """The worker is one version further than the server knows: it is begun anew."""
+    engine = opened(problem, world.engine())
+
+    def learn(number, versions, deadline=None):
+        task = LearnTask(number, np.zeros(problem.n_features), "learned", 0, "topk:3", 1.0)
+        exchange = Exchange("learn", task, np.arange(3), own={"version": np.array(versions)})
+        return kinds(engine.exchange(exchange, deadline=deadline))
+
+    assert learn(0, [0, 0, 0]) == {}
+    world.lives[1].takes = 3.0
+    assert learn(1, [1, 1, 1], deadline=2.0) == {1: "timeout"}
+    world.lives[1].takes = 0.1
+    assert learn(2, [2, 1, 2]) == {1: "forgot"}
+    assert learn(3, [3, 0, 3]) == {}
+
+
+def test_a_large_model_of_each_ones_own_goes_beside_the_task(world, problem, monkeypatch):
+    monkeypatch.setattr("danl.engines.ray.engine.INLINE", 8)
+    conformance.has_models_of_their_own(world.engine)
+    conformance.keeps_what_tasks_go_on_from(world.engine)
 
 
 @pytest.mark.parametrize("method", ["danl", "danl:curvature=diag", "newton", "danl-paper"])

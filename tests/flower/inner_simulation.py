@@ -33,6 +33,14 @@ def test_a_problem_by_reference(tmp_path):
     same_run(result, danl.solve(problem, **settings), problem)
 
 
+def test_a_node_keeps_what_was_learned_between_messages():
+    problem = danl.Problem(a1a_shards(), alpha=1e-3)
+    settings = {"method": "fednl", "max_rounds": 4, "tol": 0.0}
+    result = danl.solve(problem, engine="flower:cpus=2", **settings)
+    same_run(result, danl.solve(problem, **settings), problem)
+    assert not result.failures
+
+
 def test_a_node_keeps_the_margins_between_messages(tmp_path):
     """Flower carries the state of the node: the second gradient at a model computes margins of no whole shard."""
 

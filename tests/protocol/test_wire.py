@@ -1,6 +1,7 @@
 """Messages as bytes: what was sent arrives, and nothing else is taken for a message."""
 
 import pickle
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from danl.protocol.messages import (
     CurvatureReply,
     CurvatureTask,
     Failure,
+    FailureKind,
     GradientReply,
     GradientTask,
     HessianReply,
@@ -83,7 +85,7 @@ MESSAGES = {
     SmoothnessReply: st.builds(SmoothnessReply, counts, counts, numbers, vectors()),
     MomentsTask: st.builds(MomentsTask, counts),
     MomentsReply: st.builds(MomentsReply, counts, counts, vectors(), vectors(), vectors()),
-    Failure: st.builds(Failure, counts, st.sampled_from(["timeout", "died", "refused", "invalid", "error"]), st.text()),
+    Failure: st.builds(Failure, counts, st.sampled_from(get_args(FailureKind)), st.text()),
 }
 anything = st.one_of(*MESSAGES.values())
 

@@ -9,7 +9,8 @@ import danl
 from danl.methods import PRESETS
 from danl.plots.gallery import COLOURS
 from danl.protocol.messages import TASKS
-from danl.run.history import KINDS, TRAINING, History
+from danl.protocol.own_tasks import OWN_TASKS
+from danl.run.history import FIELD_KINDS, FIELD_TRAINING, KINDS, TRAINING, History
 from tests.problems import random_problem, random_shards
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "files.md"
@@ -21,17 +22,36 @@ def history():
 
 
 def test_every_kind_of_exchange_a_run_can_have_is_known():
-    assert {task.name for task in TASKS} - {"curvature"} | {"check"} == set(KINDS)  # curvature is a hessian exchange
-    assert set(TRAINING) <= set(KINDS) == set(COLOURS)
+    names = {task.name for task in TASKS} - {"curvature"} | {"check"}  # curvature is a hessian exchange
+    assert names == set(KINDS) - set(FIELD_KINDS) == set(COLOURS)
+    assert set(TRAINING) <= set(KINDS)
+    assert len(set(KINDS)) == len(KINDS)
     (line,) = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| `kind` |")]
-    assert set(re.findall("`([a-z-]+)`", line)) - {"kind"} == set(KINDS)
+    assert set(re.findall("`([a-z-]+)`", line)) - {"kind"} == names
     made = set()
     for method in PRESETS:
         for intercept in (False, True):
             problem = danl.Problem(random_shards(), alpha=0.1, intercept=intercept)
             made |= {row.kind for row in danl.solve(problem, method=method, max_rounds=8).history}
     assert made <= set(KINDS)
-    assert {"moments", "smoothness", *TRAINING} <= made
+    assert {"moments", "smoothness", *TRAINING} - set(FIELD_KINDS) <= made
+
+
+def test_the_tasks_of_the_fields_methods_are_kinds_of_exchange():
+    own = {name: task for name, task in OWN_TASKS.items() if task.__module__.startswith("danl.")}
+    assert set(FIELD_KINDS) == set(own)
+    assert set(FIELD_TRAINING) == {name for name, task in own.items() if task.answer.trains}
+    assert not set(own) & {task.name for task in TASKS}
+
+
+def test_an_exchange_that_workers_learn_in_is_a_round_of_training():
+    run = danl.solve(random_problem(), method="fednl:ls=true", max_rounds=6, engine="local:dropout=0.3,seed=1", tol=0)
+    rows = {kind: [row for row in run.history if row.kind == kind] for kind in ("learn", "loss")}
+    assert rows["learn"] and rows["loss"]
+    assert all(set(row.coverage) == {row.active} for row in rows["learn"])
+    assert all(set(row.coverage) == {0} for row in rows["loss"])
+    assert run.history[-1].max_staleness > 0
+    assert run.history[-1].min_coverage == min(row.active for row in rows["learn"])
 
 
 def test_csv_out_and_in_is_the_same_to_the_last_bit(history, tmp_path):

@@ -24,6 +24,7 @@ from danl.objective.problem import Problem
 from danl.objective.regions import Regions
 from danl.policies import Policy, Profile, make_policy, read_profiles
 from danl.policies.profile_file import check_count
+from danl.protocol.graph import Graph, make_graph
 from danl.run.callback import AnyCallback
 from danl.run.result import Reference, Result
 from danl.run.solver import reference_optimum, solve
@@ -47,6 +48,7 @@ class Job:
     policy: Policy
     engine: Engine
     start: AnyMethod | None
+    graph: Graph | None
 
     @property
     def data_summary(self) -> dict[str, Any]:
@@ -89,6 +91,7 @@ class Job:
                 seed=self.options.seed,
                 engine=self.engine,
                 profiles=self.profiles,
+                graph=self.graph,
                 callback=[shown, *callbacks],
                 trace=trace,
                 **arguments,
@@ -143,7 +146,8 @@ def make_job(options: RunOptions, methods: Sequence[str]) -> Job:
         f"{counted(regions.n_regions, 'region')}, {options.policy}, "
         f"{problem.loss.name}, {penalty}{', intercept' if problem.intercept else ''}"
     )
-    return Job(options, data, problem, regions, scheme, title, profiles, made, policy, engine, start)
+    graph = None if options.graph is None else make_graph(options.graph, problem.n_workers, options.seed)
+    return Job(options, data, problem, regions, scheme, title, profiles, made, policy, engine, start, graph)
 
 
 def start_of(options: RunOptions) -> AnyMethod | None:

@@ -97,6 +97,14 @@ class RunOptions:
             "--binding/--no-binding",
         ),
     ] = None
+    graph: Annotated[
+        str | None,
+        option(
+            RUN,
+            "Who talks to whom, for methods without a server: ring (their default), grid, complete, erdos:p=0.4, "
+            "file:path=edges.txt.",
+        ),
+    ] = None
     init: Annotated[str, option(RUN, "The start: zero, or fedavg:rounds=10 (the paper's).")] = "zero"
     rounds: Annotated[int, option(RUN, "Most exchanges after the first one.")] = 100
     tol: Annotated[float, option(RUN, "Stop at this decrement (docs/method.md#the-end), by the workers' word.")] = 1e-8

@@ -164,6 +164,7 @@ def run_report(
         **{name: settings[name] for name in same},
         "regions": len(settings["regions"]),
         "policy": options.policy,
+        "graph": settings["graph"],
         "profiles": options.profiles,
         "init": {"method": options.init} if result.start is None else result.start.summary(),
         "reference": known and {name: known[name] for name in ("objective", "grad_norm", "exchanges")},

@@ -28,7 +28,7 @@ from danl.wording import counted
 
 OPTIONS = {"dir": "", "superlink": "", "sites": 0, "deadline": 300.0, "wait": 120.0, "timeout": 3600.0}
 """Options of `--engine flower` on the command line, and their defaults."""
-SENT = ("policy", "regions", "loss", "l2", "alpha", "weighting", "intercept", "init", "rounds", "tol", "seed")
+SENT = ("policy", "graph", "regions", "loss", "l2", "alpha", "weighting", "intercept", "init", "rounds", "tol", "seed")
 """Options of a fit that are the same in the run configuration; empty there for what is not given."""
 
 

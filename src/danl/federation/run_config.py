@@ -20,6 +20,7 @@ ERROR = "error.txt"
 KEYS: dict[str, tuple[Value, str]] = {
     "method": ("danl", "danl, danl-masked, danl-paper, newton, gd, fedavg, ...; options as fedavg:steps=5"),
     "policy": ("full", "who trains what: full, coverage:psi=3, random:keep=0.5, ..."),
+    "graph": ("", "who talks to whom, for methods without a server: ring, grid, complete, erdos:p=0.4; empty: ring"),
     "regions": ("", "a number, sizes such as 30,30,63, or classes; empty: 4"),
     "loss": ("logistic", "logistic, multinomial:classes=3, squared, poisson or squared_hinge"),
     "l2": ("", "the paper's lambda; empty: 1e-4, unless alpha is given"),
@@ -56,6 +57,7 @@ def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     run = {
         "method": str(values["method"]),
         "policy": str(values["policy"]),
+        "graph": str(values["graph"]) or None,
         "regions": _regions(str(values["regions"])),
         "w0": None if init == "zero" else init,
         "max_rounds": values["rounds"],

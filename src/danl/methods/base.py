@@ -21,6 +21,7 @@ from danl.frozen import at_once, cached_property, replace
 from danl.objective.regions import IntArray, Regions
 from danl.policies.base import Limits, PlannedPolicy, Setting, WorkerPolicy
 from danl.policies.profiles import Profile
+from danl.protocol.graph import Graph
 from danl.protocol.messages import Array, Exchange, Mask, Task
 from danl.protocol.replies import Replies
 from danl.storage.serialize import storable
@@ -67,6 +68,8 @@ class Setup:
     """Whether it changes by jumps: that of a squared hinge."""
     log_odds_from_null: bool = False
     """Whether margins are log odds, with an intercept, and w0 is the model without features."""
+    graph: Graph | None = None
+    """Who talks to whom, for methods without a server; None where there is one and no graph was given."""
 
     @property
     def limits(self) -> Limits | None:

@@ -25,7 +25,7 @@ The lines are numbered as in the box as we know it; the numbers were not held ag
   the authors' experiments have it.
 - H_i^0 is the Hessian at x^0, sent whole in the first exchange, or zero; with zero, `projection` begins with a gradient
   step of length 1 / mu, and diverges as a rule.
-- Open in the paper: who is absent. Those who answer are averaged, and H keeps what is known of everyone.
+- Open in the paper: who is absent. It counts with its newest gradient, and H keeps what is known of everyone.
 - Differs from the paper: the server keeps each H_i, not only their mean, so that a worker that has lost its own can be
   begun anew.
 - `cr` needs a bound M on how fast the Hessian changes; the workers tell one of their rows (`lipschitz` sets another).
@@ -37,7 +37,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -65,39 +64,56 @@ SUFFICIENT, SHORTER, MOST_TRIALS = 0.5, 0.5, 60
 @storable
 @dataclass(frozen=True)
 class Learned:
-    """What the server knows of the learned Hessians: one row or number of every worker."""
+    """What the server knows of the learned Hessians: one entry of every worker, and their weighted mean."""
 
     versions: IntArray  # 0: it has not begun, or has lost what it learned
-    hessians: Array  # packed, (N, d (d + 1) / 2)
+    hessians: tuple[Array, ...]  # packed
+    mean: Array  # packed: H
     errors: Array  # l_i
     lipschitz: Array
-    points: Array  # pp: the model each was last asked about, (N, d)
-    gradients: Array  # pp: its gradient there
+    told: Array  # the newest gradient of each, (N, d); of pp (H_i + l_i I) x_i - g_i with x_i where it was asked about
 
     @classmethod
-    def nothing(cls, n: int, d: int, *, pp: bool) -> Learned:
-        kept = np.zeros((n if pp else 0, d))
-        return cls(np.zeros(n, dtype=np.int64), np.zeros((n, packed_size(d))), np.zeros(n), np.zeros(n), kept, kept)
+    def nothing(cls, n: int, d: int) -> Learned:
+        none = np.zeros(packed_size(d))
+        return cls(np.zeros(n, dtype=np.int64), (none,) * n, none, np.zeros(n), np.zeros(n), np.zeros((n, d)))
 
-    def with_begun(self, messages: Mapping[int, LearnReply], initial: Begin) -> Learned:
+    def with_begun(self, messages: Mapping[int, LearnReply], initial: Begin, weights: Array) -> Learned:
         """With H_i^0 of those who begin, and the errors that came."""
-        hessians, errors, lipschitz = self.hessians.copy(), self.errors.copy(), self.lipschitz.copy()
+        hessians, mean, errors, lipschitz = list(self.hessians), self.mean, self.errors.copy(), self.lipschitz.copy()
         for worker, reply in messages.items():
             errors[worker], lipschitz[worker] = reply.error, reply.lipschitz
             if reply.version == 0:
-                hessians[worker] = reply.numbers if initial == "hessian" else 0.0
-        return replace(self, hessians=hessians, errors=errors, lipschitz=lipschitz)
+                begun = reply.numbers if initial == "hessian" else np.zeros_like(mean)
+                mean = mean + weights[worker] * (begun - hessians[worker])
+                hessians[worker] = begun
+        return replace(self, hessians=tuple(hessians), mean=mean, errors=errors, lipschitz=lipschitz)
 
     def with_news(
-        self, messages: Mapping[int, LearnReply], restore: Callable[[Compressed], Array], alpha: float, initial: Begin
+        self, messages: Mapping[int, LearnReply], restore: Callable[[Compressed], Array], initial: Begin, weights: Array
     ) -> Learned:
         """Line 10: with what the workers have added to theirs; each is one version further."""
-        hessians, versions = self.hessians.copy(), self.versions.copy()
+        hessians, mean, versions = list(self.hessians), self.mean.copy(), self.versions.copy()
         for worker, reply in messages.items():
             versions[worker] = reply.version + 1
             if reply.version > 0 or initial == "zero":
-                hessians[worker] += alpha * pack(restore(reply.compressed))
-        return replace(self, hessians=hessians, versions=versions)
+                added = pack(restore(reply.compressed))
+                hessians[worker] = hessians[worker] + added
+                mean += weights[worker] * added
+        return replace(self, hessians=tuple(hessians), mean=mean, versions=versions)
+
+    def with_gradients(self, replies: Replies) -> Learned:
+        """With the gradients that came."""
+        told = self.told.copy()
+        told[replies.senders] = replies.gradients
+        return replace(self, told=told)
+
+    def gradient(self, replies: Replies, weights: Array) -> Array:
+        """Line 8: g; who is absent counts with what it told last, who has told nothing does not count."""
+        if len(replies.senders) == len(weights):
+            return mean_gradient(replies, weights)
+        counted = np.where(self.versions > 0, weights, 0.0)
+        return np.asarray(counted @ self.told / counted.sum())
 
     def without(self, workers: list[int]) -> Learned:
         """With these begun anew."""
@@ -186,7 +202,7 @@ class FedNL:
     def begin(self, setup: Setup) -> FedNLState:
         if self.pp is not None and self.pp > setup.n_workers:
             raise bad_argument("pp", self.pp, f"at most {setup.n_workers}, the number of workers")
-        return FedNLState(setup.w0, Learned.nothing(setup.n_workers, setup.n_coefficients, pp=self.pp is not None))
+        return FedNLState(setup.w0, Learned.nothing(setup.n_workers, setup.n_coefficients))
 
     def plan(self, state: FedNLState, setup: Setup, turn: Turn) -> Exchange:
         if state.direction is not None:  # ls: the loss at the trial model
@@ -219,21 +235,25 @@ class FedNL:
         forgot = [worker for worker, failure in replies.failures.items() if failure.kind == "forgot"]
         if not replies.messages and not forgot:
             return too_few(state, replies)
-        begun = state.learned.with_begun(replies.messages, self.initial)  # H^k: before what is new is added
-        restore = partial(make_compressor(self.compressor).restore, d=setup.n_coefficients)
-        after = begun.with_news(replies.messages, restore, self.rate(setup.n_coefficients), self.initial)
+        d, compressor = setup.n_coefficients, make_compressor(self.compressor)
+        alpha = self.rate(d)
+        begun = state.learned.with_begun(replies.messages, self.initial, setup.weights)  # H^k: before S is added
+        after = begun.with_news(
+            replies.messages, lambda sent: alpha * compressor.restore(sent, d), self.initial, setup.weights
+        )
         after = after.without(forgot)
         if forgot or not replies.messages:  # the same again, with those that begin anew
             return replace(state, learned=after), Info()
         if self.pp is not None:
             return self._with_participants(state, after, replies, setup)
-        gradient, loss = mean_gradient(replies, setup.weights), mean_loss(replies, setup.weights)
+        after = after.with_gradients(replies)
+        gradient, loss = after.gradient(replies, setup.weights), mean_loss(replies, setup.weights)
         decrement = proven_decrement(gradient, loss, setup) if not replies.failures else np.nan
         state = replace(state, learned=after, loss=loss)
         here = Info(decrement, objective=loss, exact_norm=float(np.linalg.norm(gradient)))
         if decrement <= setup.tol:
             return replace(state, status="converged"), here
-        direction = self._direction(begun, gradient, setup)
+        direction = self._direction(replace(begun, versions=after.versions), gradient, setup)
         if direction is None:
             return replace(state, status="diverged"), Info()
         if self.ls and not replies.failures:
@@ -243,7 +263,8 @@ class FedNL:
     def _direction(self, learned: Learned, gradient: Array, setup: Setup) -> Array | None:
         """Line 11 or 12, or the cubic step; None where what is learned is not finite."""
         d, weights = setup.n_coefficients, setup.weights
-        hessian, shift = unpack(weights @ learned.hessians, d), float(weights @ learned.errors)
+        share = float(weights[learned.versions > 0].sum())  # of those who have begun
+        hessian, shift = unpack(learned.mean, d) / share, float(weights @ learned.errors) / share
         if not (np.isfinite(hessian).all() and np.isfinite(gradient).all()):
             return None
         if self.cr:
@@ -259,9 +280,10 @@ class FedNL:
         """Algorithm 2: from the newest linear model that each worker has told of itself."""
         workers, weights, d = replies.workers, setup.weights, setup.n_coefficients
         assert replies.gradients is not None
-        points, gradients = learned.points.copy(), learned.gradients.copy()
-        points[workers], gradients[workers] = state.w, replies.gradients
-        learned = replace(learned, points=points, gradients=gradients)
+        told = learned.told.copy()
+        for worker, gradient in zip(workers.tolist(), replies.gradients, strict=True):
+            told[worker] = unpack(learned.hessians[worker], d) @ state.w + learned.errors[worker] * state.w - gradient
+        learned = replace(learned, told=told)
         info = Info()
         if len(workers) == setup.n_workers:  # everyone has seen this model
             loss, mean = mean_loss(replies, weights), mean_gradient(replies, weights)
@@ -271,15 +293,10 @@ class FedNL:
                 return replace(state, learned=learned, status="converged"), here
         if not learned.versions.all():  # some have yet to begin
             return replace(state, learned=learned), info
-        told = np.zeros(d)
-        for weight, packed, error, point, own in zip(
-            weights, learned.hessians, learned.errors, points, gradients, strict=True
-        ):
-            told += weight * (unpack(packed, d) @ point + error * point - own)
-        hessian = unpack(weights @ learned.hessians, d) + float(weights @ learned.errors) * np.eye(d)
+        hessian = unpack(learned.mean, d) + float(weights @ learned.errors) * np.eye(d)
         if not (np.isfinite(hessian).all() and np.isfinite(told).all()):
             return replace(state, learned=learned, status="diverged"), info
-        return replace(state, w=project(hessian, setup.floor(self.mu)).solve(told), learned=learned), info
+        return replace(state, w=project(hessian, setup.floor(self.mu)).solve(weights @ told), learned=learned), info
 
     def _tried(self, state: FedNLState, replies: Replies, setup: Setup) -> tuple[FedNLState, Info]:
         """Algorithm 3's search: on with the step if it is low enough, else a shorter one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ COLOURS = {
     "moments": "#999933",
     "scores": "#882255",
 }
-"""The colour of each of KINDS: Tol's muted ones, so that none is taken for a method's. Others are grey."""
+"""The colour of each kind that is not a field method's: Tol's muted ones, so that none is taken for a method's."""
+OTHERS = ("#117733", "#CC6677", "#666666", "#661100", "#6699CC")
+"""What other kinds have, in turn: a run has few of them."""
 
 
 def plot_gallery(histories: Mapping[str, History], path: str | Path, *, title: str = "") -> Path:
@@ -106,10 +109,12 @@ def _draw_bytes(axes: Any, histories: Mapping[str, History]) -> None:
     kinds = dict.fromkeys([*KINDS, *(kind for run in by_run for kind in run)])
     places = np.arange(len(histories))
     before = np.zeros(len(histories))
+    others = cycle(OTHERS)
     for kind in kinds:
         part = np.array([run.get(kind, 0) for run in by_run]) / 1e6
         if part.any():
-            axes.barh(places, part, left=before, height=0.55, color=COLOURS.get(kind, "#666666"), label=kind)
+            colour = COLOURS.get(kind) or next(others)
+            axes.barh(places, part, left=before, height=0.55, color=colour, label=kind)
             before += part
     for place, total, history in zip(places, before, histories.values(), strict=True):
         axes.text(total, place, f"  {len(history)} exchanges", va="center", color="#555555", fontsize=9)

@@ -12,6 +12,7 @@ is down: a vector that goes along an edge is both.
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,9 @@ def bytes_down(exchange: Exchange, regions: Regions) -> IntArray:
     if exchange.edges is not None:
         return _between_neighbours(exchange.edges, exchange.vectors, regions)
     each, task, masks = np.full(len(exchange.workers), task_bytes(exchange.task)), exchange.task, exchange.masks
+    for name, values in (exchange.own or {}).items():
+        if values.ndim > 1:  # an array of each worker's own, where the task has that of nobody, or none
+            each += array_bytes(np.empty(values.shape[1:], values.dtype)) - array_bytes(getattr(task, name))
     if isinstance(task, HessianTask | CurvatureTask):
         if masks is None and exchange.pieces is None:  # the same of all
             first, last, whole = piece_of(task, regions)
@@ -103,10 +107,16 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
 
 def message_bytes(message: Task | Reply) -> int:
     """Bytes of a task that brings its own work, or of its reply."""
-    arrays = array_fields(message).values()
     told = [getattr(message, part.name) for part in fields(message)] if isinstance(message, Reply) else []
     numbers = sum(isinstance(value, float | np.floating) for value in told)
-    return 8 * numbers + sum(mask_bytes(each.size) if each.dtype == np.bool_ else each.nbytes for each in arrays)
+    return 8 * numbers + sum(array_bytes(each) for each in array_fields(message).values())
+
+
+def array_bytes(array: np.ndarray[Any, Any] | None) -> int:
+    """Bytes of an array of a message; one that is not there has none."""
+    if array is None:
+        return 0
+    return mask_bytes(array.size) if array.dtype == np.bool_ else array.nbytes
 
 
 def _between_neighbours(edges: IntArray, vectors: int, regions: Regions) -> IntArray:

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from danl.errors import bad_argument
 from danl.frozen import at_once, replace
 from danl.objective.regions import IntArray
+from danl.protocol.packing import pack as pack
+from danl.protocol.packing import packed_size as packed_size
+from danl.protocol.packing import unpack as unpack
 from danl.storage.serialize import storable
 
 Array = NDArray[np.float64]
@@ -45,6 +48,9 @@ PERMANENT = ("refused", "invalid", "gone")
 @dataclass(frozen=True)
 class Reply:
     """A worker's answer to the task of an exchange."""
+
+    trains: ClassVar[bool] = True
+    """Of one to a task that brings its own work: whether it is something to learn from, and not only losses."""
 
     worker: int
     exchange: int
@@ -368,24 +374,3 @@ def _part(task: HessianTask | CurvatureTask, mask: Mask | None, piece: tuple[int
         batches = (task.batch_size, task.hessian_batch)
         task = CurvatureTask(number, w, "full", 0, 0, *batches, leverage=task.leverage)
     return replace(task, mask=mask) if piece is None else replace(task, mask=mask, first=piece[0], last=piece[1])
-
-
-def packed_size(d: int) -> int:
-    """Numbers in the upper triangle of a d x d matrix."""
-    return d * (d + 1) // 2
-
-
-def pack(symmetric: Array) -> Array:
-    """The upper triangle of a symmetric matrix, row by row: d (d + 1) / 2 numbers."""
-    return symmetric[np.triu_indices(symmetric.shape[0])]
-
-
-def unpack(packed: Array, d: int) -> Array:
-    """The symmetric matrix whose upper triangle `pack` gave; a matrix stays as it is."""
-    if packed.ndim == 2:
-        return packed
-    matrix = np.empty((d, d))
-    rows, columns = np.triu_indices(d)
-    matrix[rows, columns] = packed
-    matrix[columns, rows] = packed
-    return matrix

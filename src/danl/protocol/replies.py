@@ -38,7 +38,7 @@ from danl.protocol.messages import (
     ModelTask,
     ScoresTask,
 )
-from danl.protocol.own_tasks import array_fields
+from danl.protocol.own_tasks import OwnTask, array_fields
 
 HUGE = 1e150
 """A model with an entry above this has blown up: what workers then say is not held against them."""
@@ -158,7 +158,9 @@ class Replies:
     @property
     def _learnt(self) -> bool:
         """Whether there is something to learn from."""
-        return self.gradients is not None or "w" in self.values or bool(self.messages)
+        if self.gradients is not None or "w" in self.values:
+            return True
+        return any(type(message).trains for message in self.messages.values())
 
     def all_trained(self, n_workers: int) -> bool:
         """Whether everyone sent something to learn from about everything."""
@@ -228,7 +230,7 @@ class ReplyRules:
         """The replies that may pass, and the weighted sum of their curvatures; the others are failures ("invalid")."""
         if not replies.from_messages:
             self._check_arrays(exchange, replies)
-        blown_up = has_blown_up(exchange.task)
+        blown_up = has_blown_up(exchange.task, exchange.own)
         if not blown_up and not _sums_are_finite(replies, losses=_has_losses(exchange.task)):
             replies = replies.without(self._not_finite(exchange, replies))
         if replies.curvatures or (replies.add_up is None and len(replies.curvature_senders)):
@@ -347,12 +349,17 @@ def _within(some: IntArray, all_of_them: IntArray) -> bool:
     return found and np.array_equal(all_of_them[at], some)
 
 
-def has_blown_up(task: object) -> bool:
-    """Whether a task asks about a model beyond all bounds."""
-    return isinstance(task, ModelTask) and not bool(np.abs(task.w).max(initial=0.0) <= HUGE)  # nan is not <=
+def has_blown_up(task: object, own: Mapping[str, Array] | None = None) -> bool:
+    """Whether a task asks about a model beyond all bounds, or one of the models that workers have of their own."""
+    if not isinstance(task, ModelTask):
+        return False
+    models = task.w if own is None else own.get("w", task.w)
+    return not bool(np.abs(models).max(initial=0.0) <= HUGE)  # nan is not <=
 
 
 def _has_losses(task: object) -> bool:
+    if isinstance(task, OwnTask):
+        return "loss" in task.answer.__dataclass_fields__
     return isinstance(task, ModelTask) and not isinstance(task, ScoresTask)
 
 

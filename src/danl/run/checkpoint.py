@@ -1,9 +1,9 @@
 """Checkpoints: what a run goes on from, in a file that is there whole or not at all, and one that grows.
 
 A checkpoint is a `RunState` and the run that made its start (`danl.storage.serialize`), with a fingerprint: SHA-256 of
-what the run is, problem, method, policy, regions, seed (not rounds or tolerance). What only ever grows, the rows of the
-history and the replies that did not come, is added to a file beside it (`danl.storage.appended`), so that a checkpoint
-costs the same however long the run is; it says how much of that file is its own.
+what the run is, problem, method, policy, graph, regions, seed (not rounds or tolerance). What only ever grows, the
+rows of the history and the replies that did not come, is added to a file beside it (`danl.storage.appended`), so that a
+checkpoint costs the same however long the run is; it says how much of that file is its own.
 
 The newest two are kept: if the newest is torn, the one before it is used. Random draws are functions of the seed and of
 the exchange (`danl.protocol.streams`), so there are no generator states to keep, and a run that is resumed takes the
@@ -289,6 +289,7 @@ def fingerprint(run: PreparedRun, w0: object) -> str:
     parts: dict[str, Any] = {
         "method": run.method,
         "policy": setup.policy,
+        **({} if setup.graph is None else {"graph": setup.graph.adjacency}),
         "regions": setup.regions.of_coefficient,
         "loss": problem.loss.name,
         "penalties": problem.penalties,

@@ -22,9 +22,16 @@ from danl.storage.atomic import written_whole
 from danl.storage.serialize import storable
 
 COVERAGE = "coverage_"
-KINDS = ("hessian", "gradient", "loss", "local-steps", "smoothness", "moments", "scores", "check")
+FIELD_TRAINING = (
+    *("corrected-direction", "difference", "hessian-products", "learn", "newton-direction", "pruned-steps"),
+    *("quadratic-steps", "step-constants"),
+)
+"""Kinds of exchange of the field's methods, each called as its task is (`danl.tasks`): those that workers train in."""
+FIELD_KINDS = (*FIELD_TRAINING, "losses")
+"""All of them. They are written down, as a history is read without what makes one."""
+KINDS = ("hessian", "gradient", "loss", "local-steps", "smoothness", "moments", "scores", "check", *FIELD_KINDS)
 """Kinds of exchange a run of danl's own methods can have."""
-TRAINING = ("hessian", "gradient", "local-steps")
+TRAINING = ("hessian", "gradient", "local-steps", *FIELD_TRAINING)
 """Kinds of exchange that are a round of training: coverage and staleness are counted over these."""
 
 

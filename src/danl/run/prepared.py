@@ -105,6 +105,7 @@ def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = ()
         "method_options": options,
         "curvature_why": run.curvature_why,
         "policy": repr(setup.policy),
+        "graph": None if setup.graph is None else setup.graph.name,
         "regions": setup.regions.sizes.tolist(),
         "workers": problem.n_workers,
         "rows": [0 if worker in excluded else rows for worker, rows in enumerate(problem.rows.tolist())],

@@ -21,6 +21,7 @@ from danl.objective.losses import outputs_of
 from danl.objective.problem import Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies import Policy, Profile, Promise, ResourceAware, Setting, make_policy
+from danl.protocol.graph import Graph, make_graph
 from danl.protocol.guards import Guards
 from danl.protocol.messages import Array
 from danl.protocol.replies import ReplyRules
@@ -34,6 +35,7 @@ from danl.run.trace import Trace
 from danl.wording import listed
 
 DEFAULT_METHOD = "danl"
+DEFAULT_GRAPH = "ring"
 START_ROUNDS = 1_000_000
 """A method that makes the start ends by its own rounds, however few the run after it may have."""
 
@@ -51,6 +53,7 @@ def solve(
     engine: str | Engine = "local",
     reference: Reference | None = None,
     profiles: Sequence[Profile] | None = None,
+    graph: str | Graph | None = None,
     monitor: bool = True,
     guards: Guards | None = None,
     checkpoint: Checkpoints | str | Path | None = None,
@@ -87,6 +90,9 @@ def solve(
         From `danl.reference_optimum`: rows then have the gap and the distance to it.
     profiles : sequence of Profile, optional
         The machines' speeds, for simulated seconds. Default: those of a ResourceAware policy.
+    graph : str or Graph, optional
+        Who talks to whom, for methods without a server: "ring" (their default), "grid", "complete", "erdos:p=0.4",
+        "file:path=edges.txt", or a `danl.Graph`. Other methods leave it alone.
     monitor : bool
         Record objective and gradient norm after every exchange: what the workers reported, as those of "danl" and
         "newton" do; what nobody reported is measured, a pass over the data that is not counted. The gradient norm is
@@ -119,7 +125,9 @@ def solve(
         folders.enter_context(locked_checkpoints(checkpoints, resume))
         if isinstance(problem, RemoteProblem):
             problem, monitor = problem.described(made_engine.connect(problem)), False
-        run = _prepare(problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards)
+        run = _prepare(
+            problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards, graph
+        )
         refuse_if_too_large(run.method, run.setup.regions)
         begin = _make_start(w0, problem.n_coefficients)
         mark = "" if checkpoints is None else fingerprint(run, begin)
@@ -198,6 +206,7 @@ def _prepare(
     reference: Reference | None,
     monitor: bool,
     guards: Guards | None,
+    graph: str | Graph | None = None,
 ) -> PreparedRun:
     """Check every argument before anything runs."""
     check_whole("max_rounds", max_rounds, 0)
@@ -223,6 +232,8 @@ def _prepare(
         raise InputError(
             f"reference: has {len(reference.w)} coefficients, the problem {d}; make it with reference_optimum"
         )
+    if graph is None and getattr(made_method, "over_graph", False):
+        graph = DEFAULT_GRAPH
     setup = Setup(
         w0=np.zeros(d),
         weights=problem.weights,
@@ -239,6 +250,7 @@ def _prepare(
         n_outputs=outputs_of(problem.loss),
         constant_curvature=problem.loss.third_bound == 0,
         curvature_jumps=bool(getattr(problem.loss, "curvature_jumps", False)),
+        graph=None if graph is None else make_graph(graph, problem.n_workers, int(seed)),
     )
     rules, why = ReplyRules.of(problem, made_regions, guards), ""
     if isinstance(made_method, DANL):

@@ -3,6 +3,36 @@
 Importing this package makes them known to the wire, so that an engine's workers can read them.
 """
 
+from danl.tasks.gradient_differences import DifferenceReply, DifferenceTask
 from danl.tasks.learned_hessian import LearnReply, LearnTask
+from danl.tasks.newton_directions import (
+    CorrectedDirectionTask,
+    HessianProductsReply,
+    HessianProductsTask,
+    NewtonDirectionReply,
+    NewtonDirectionTask,
+)
+from danl.tasks.pruned_steps import PrunedStepsReply, PrunedStepsTask
+from danl.tasks.quadratic_steps import QuadraticStepsReply, QuadraticStepsTask
+from danl.tasks.step_constants import StepConstantsReply, StepConstantsTask
+from danl.tasks.trial_losses import TrialLossesReply, TrialLossesTask
 
-__all__ = ["LearnReply", "LearnTask"]
+__all__ = [
+    "CorrectedDirectionTask",
+    "DifferenceReply",
+    "DifferenceTask",
+    "HessianProductsReply",
+    "HessianProductsTask",
+    "LearnReply",
+    "LearnTask",
+    "NewtonDirectionReply",
+    "NewtonDirectionTask",
+    "PrunedStepsReply",
+    "PrunedStepsTask",
+    "QuadraticStepsReply",
+    "QuadraticStepsTask",
+    "StepConstantsReply",
+    "StepConstantsTask",
+    "TrialLossesReply",
+    "TrialLossesTask",
+]

@@ -12,6 +12,7 @@ orthonormal columns that span the rows A_i, so that with the penalty taken out
 
 and G_i takes the place of the Hessian, V_i^T grad that of the gradient: nothing is lost, and r_i may be far below d.
 V_i is sent once, when the slot begins. It spans what the worker's rows span, which tells more of them than a Hessian.
+Where the model has several outputs, V_i is sent once and stands on the diagonal of a matrix once for every output.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.errors import InputError
 from danl.objective.local_objective import LocalObjective
 from danl.protocol.compressors import Compressed, make_compressor
 from danl.protocol.messages import Array, Reply, pack, packed_size, unpack
@@ -40,7 +40,8 @@ class LearnReply(Reply):
     """What is new about H_i, and gradient and loss at w; the version it begins from.
 
     Where the slot begins with the Hessian, `numbers` is its upper triangle, whole. `basis` has the columns of V_i, one
-    after the other, where a slot in the basis of the data begins, and is empty else.
+    after the other, where a slot in the basis of the data begins, and is empty else. A gradient that was not asked for
+    is empty.
     """
 
     version: int
@@ -65,7 +66,6 @@ class LearnTask(StatefulTask):
     """Send gradient and loss at w, and what is new about the learned Hessian there."""
 
     name, answer = "learn", LearnReply
-    gradient_field = "gradient"
 
     compressor: str
     alpha: float
@@ -73,19 +73,27 @@ class LearnTask(StatefulTask):
     basis: Basis = "standard"
     rank: int = 0
     """r_i, where the basis is the data's and has been sent."""
+    outputs: int = 1
+    """Of the model, where the basis is the data's."""
     error_after: bool = False
+    with_gradient: bool = True
+
+    @property
+    def gradient_field(self) -> str | None:  # type: ignore[override]
+        """Not where there is none, or in coordinates of the worker's own."""
+        return "gradient" if self.with_gradient and self.basis == "standard" else None
 
     def work_with(self, place: Workplace, kept: Mapping[str, Array] | None) -> tuple[LearnReply, Mapping[str, Array]]:
         objective, w = place.objective, self.w
         loss, gradient = objective.value_and_gradient(w)
+        vectors = np.empty((0, objective.layout.columns))
         with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss shows it
             hessian = objective.hessian(w)
-        columns, sent = None, np.empty(0)
-        if self.basis == "data":
-            columns = basis_of_rows(objective) if kept is None else kept["basis"].reshape(-1, w.size).T
-            gradient = columns.T @ (gradient - objective.penalties * w)
-            hessian = columns.T @ (hessian - np.diag(np.broadcast_to(objective.penalties, w.shape))) @ columns
-            sent = columns.T.ravel() if kept is None else sent
+            if self.basis == "data":
+                vectors = basis_of_rows(objective) if kept is None else kept["basis"].reshape(-1, vectors.shape[1])
+                columns = for_outputs(vectors, objective.layout.n_outputs)
+                gradient = columns.T @ (gradient - objective.penalties * w)
+                hessian = columns.T @ (hessian - np.diag(np.broadcast_to(objective.penalties, w.shape))) @ columns
         d = len(hessian)
         if kept is None and self.begin == "hessian":
             learned, message, error = hessian, Compressed(pack(hessian)), 0.0
@@ -97,8 +105,10 @@ class LearnTask(StatefulTask):
             message = compressor.compress(hessian - learned, rng)
             learned = learned + self.alpha * compressor.restore(message, d)
             error = float(np.linalg.norm(hessian - learned)) if self.error_after else error
-        after = {"hessian": pack(learned)} | ({} if columns is None else {"basis": columns.T.ravel()})
+        gradient, basis = gradient if self.with_gradient else np.empty(0), vectors.ravel()
+        sent = basis if kept is None else np.empty(0)
         told = (message.numbers, message.places, message.codes, sent, error, third_derivative(objective), loss)
+        after = {"hessian": pack(learned), "basis": basis}
         return LearnReply(place.worker, self.exchange, int(self.version), gradient, *told), after
 
     def fault(self, reply: Any, d: int) -> str | None:
@@ -106,33 +116,37 @@ class LearnTask(StatefulTask):
             return "it answered from another version than the one asked for"
         if not all(isinstance(value, float) and value >= 0 for value in (reply.error, reply.lipschitz)):
             return "its error or its bound is no number"
-        rank, whole = d, self.version == 0 and self.begin == "hessian"
+        side, sent, whole = d, 0, self.version == 0 and self.begin == "hessian"
         if self.basis == "data":
-            rank = self.rank
+            rank, columns = self.rank, d // self.outputs
             if self.version == 0:
-                rank, rest = divmod(getattr(reply.basis, "size", 1), d)
-                if rest or not 1 <= rank <= d:
-                    return "its basis is not of vectors as long as the model"
-        sent = rank * d if self.basis == "data" and self.version == 0 else 0
-        fault = vectors_fault(reply, {"gradient": rank, "basis": sent})
+                rank, rest = divmod(getattr(reply.basis, "size", 1), columns)
+                if rest or not 1 <= rank <= columns:
+                    return "its basis is not of vectors as long as the model of an output"
+                sent = rank * columns
+            side = self.outputs * rank
+        fault = vectors_fault(reply, {"gradient": side if self.with_gradient else 0, "basis": sent})
         if whole:
-            return fault or vectors_fault(reply, {"numbers": packed_size(rank)})
-        return fault or make_compressor(self.compressor).fault(reply.compressed, rank)
+            return fault or vectors_fault(reply, {"numbers": packed_size(side)})
+        return fault or make_compressor(self.compressor).fault(reply.compressed, side)
 
     def work_rows(self, rows: int, entries_per_row: float) -> float:
         return rows * (1 + entries_per_row / 2)
 
 
 def basis_of_rows(objective: LocalObjective) -> Array:
-    """Orthonormal columns that span the rows (a, 1), (d, r); by the singular values that are not rounding."""
-    if objective.layout.n_outputs > 1:
-        raise InputError("basis='data': the rows of several classes have no one basis; use basis='standard'")
+    """Orthonormal vectors that span the rows (a, 1), (r, columns); by the singular values that are not rounding."""
     rows = objective.X.toarray() if sparse.issparse(objective.X) else objective.X
     if objective.intercept:
         rows = np.column_stack([rows, np.ones(len(rows))])
     _, values, vectors = np.linalg.svd(rows, full_matrices=False)
     rank = int(np.count_nonzero(values > max(rows.shape) * np.finfo(float).eps * values.max(initial=0.0)))
-    return np.ascontiguousarray(vectors[: max(rank, 1)].T)
+    return np.ascontiguousarray(vectors[: max(rank, 1)])
+
+
+def for_outputs(vectors: Array, n_outputs: int) -> Array:
+    """V: the vectors as columns, once for every output of the model, (d, outputs * r)."""
+    return vectors.T if n_outputs == 1 else np.asarray(np.kron(np.eye(n_outputs), vectors.T))
 
 
 def third_derivative(objective: LocalObjective) -> float:

@@ -1,8 +1,9 @@
 """All workers of one process, answering a task together: what `Worker.answer` does, for all of them at once.
 
 Whole Hessians and diagonals are added up; those of workers that are not asked for one are not computed. Anything that
-is not the same question to all of them (mini-batches of gradients, local steps, smoothness, pruned models beside whole
-ones, other parts and pieces of Hessians) is left to the workers one by one: `answer` then returns None.
+is not the same question to all of them (models of their own, mini-batches of gradients, local steps, smoothness, pruned
+models beside whole ones, other parts and pieces of Hessians), or brings its own work, is left to the workers one by
+one: `answer` then returns None.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class BatchedWorkers:
         task, workers = exchange.task, exchange.workers
         if not len(workers):
             return Replies()
+        if exchange.own is not None:
+            return None
         match task:
             case MomentsTask():
                 return self._moments(workers)

@@ -16,11 +16,15 @@ from danl.engines.flower.kept_margins import KEPT
 from danl.engines.flower.opening import INFO, MESSAGE, OPENING, RECORD, danl_record, message_type
 from danl.engines.flower.site import LONGEST_DETAIL, Site
 from danl.protocol.messages import TASKS, Failure
+from danl.protocol.own_tasks import OWN_TASKS
 from danl.protocol.wire import encode
 
 
 def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
-    """A ClientApp whose site `site_of` makes from the node's configuration."""
+    """A ClientApp whose site `site_of` makes from the node's configuration.
+
+    It answers the tasks of danl, and those of other packages that have been imported by now.
+    """
     made = ClientApp()
 
     def shard_info(message: Message, context: Context) -> Message:
@@ -50,7 +54,7 @@ def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
         return encode(Failure(0, "error", f"site {name}: {redacted(error)}"[:LONGEST_DETAIL]))
 
     made.query(INFO)(shard_info)
-    for task in TASKS:
+    for task in (*TASKS, *OWN_TASKS.values()):
         made.train(message_type(task).partition(".")[2])(answer)
     return made
 

@@ -13,6 +13,7 @@ start. If the deadline comes first, its failure is "restarting", which counts as
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -150,7 +151,7 @@ class GridEngine:
         """Write the terms down; they travel with every task."""
         if not self._nodes:
             raise InputError("problem: rows in memory cannot be solved on Flower's sites; use danl.RemoteProblem()")
-        self._opening = Opening.of(problem, regions=regions, policy=policy, seed=seed)
+        self._opening = Opening.of(problem, regions=regions, policy=policy, seed=seed, run=secrets.token_hex(8))
         self._form = ReplyForm(regions, problem.layout)
         self._most_bytes = most_bytes(regions.n_coefficients, regions.n_regions) + FAILURE_ROOM
 
@@ -242,7 +243,7 @@ class GridEngine:
             return failure("invalid", f"answered with a task, {type(message).__name__}")
         if not isinstance(message, Failure):
             return message
-        if message.worker != worker or message.kind not in ("refused", "error"):
+        if message.worker != worker or message.kind not in ("refused", "forgot", "error"):
             return failure("invalid", f"sent a failure nobody can send: {message.kind} of worker {message.worker}")
         return failure(message.kind, message.detail.removeprefix(f"site {self._names[worker]}: "))
 

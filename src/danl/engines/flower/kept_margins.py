@@ -47,14 +47,13 @@ class KeptMargins:
     @classmethod
     def of(cls, record: MutableMapping[str, Any], opening: str, reference: ShardReference) -> KeptMargins:
         """The record as it came from the node's state."""
-        source = json.dumps([reference.path, _stamp(reference.path)])
-        return cls(record, hashlib.sha256(source.encode() + b"\n" + opening.encode()).digest())
+        return cls(record, terms_digest(opening, reference))
 
     def put_back(self, objective: LocalObjective) -> None:
         """Give the objective its margins again, if these are its own."""
         w = _numbers(self.record.get("model"), (objective.layout.n_coefficients,))
         z = _numbers(self.record.get("margins"), _shape(objective))
-        if w is None or z is None or self.record.get("key") != self._key(objective):
+        if w is None or z is None or self.record.get("key") != key_of(self.terms, objective):
             return
         if _same_rows(objective, w, z):
             objective.put_back(w, z)
@@ -64,11 +63,19 @@ class KeptMargins:
         if objective.newest is None or objective.newest[1].nbytes > MOST_BYTES:
             return
         model, margins = (np.asarray(each, dtype="<f8").tobytes() for each in objective.newest)
-        self.record.update(key=self._key(objective), model=model, margins=margins)
+        self.record.update(key=key_of(self.terms, objective), model=model, margins=margins)
 
-    def _key(self, objective: LocalObjective) -> bytes:
-        entries = getattr(objective.X, "nnz", objective.X.size)
-        return hashlib.sha256(self.terms + json.dumps([*objective.X.shape, int(entries)]).encode()).digest()
+
+def terms_digest(opening: str, reference: ShardReference) -> bytes:
+    """A digest of the run's terms and of the file as it is now."""
+    source = json.dumps([reference.path, _stamp(reference.path)])
+    return hashlib.sha256(source.encode() + b"\n" + opening.encode()).digest()
+
+
+def key_of(terms: bytes, objective: LocalObjective) -> bytes:
+    """What is kept is bound to this: terms, file, and how many rows and entries there are."""
+    entries = getattr(objective.X, "nnz", objective.X.size)
+    return hashlib.sha256(terms + json.dumps([*objective.X.shape, int(entries)]).encode()).digest()
 
 
 def _stamp(path: str | None) -> list[int] | None:

@@ -2,13 +2,13 @@
 
 content   RecordDict {"danl": ConfigRecord {"message": bytes, "opening": JSON}}
 type      query.facts, train.hessian, train.curvature, train.gradient, train.loss, train.local_steps,
-          train.smoothness, train.scores, train.moments
+          train.smoothness, train.scores, train.moments, and train. with the name of a task of `danl.tasks`
 group     the number of the exchange
 
-A Flower site starts a new process for every message, so nothing can be sent once and kept in memory. Nothing needs to
-be: a worker's answer is a function of task, shard and opening, and its mini-batches are drawn from (seed, worker,
-exchange), not from a generator that moves on. What a site keeps in its node's state saves time and changes no answer
-(`danl.engines.flower.kept_margins`).
+A Flower site starts a new process for every message, so nothing can be sent once and kept in memory. Most tasks need
+nothing of it: a worker's answer is a function of task, shard and opening, and its mini-batches are drawn from (seed,
+worker, exchange), not from a generator that moves on. What a site keeps in its node's state are margins, which save
+time and change no answer (`danl.engines.flower.kept_margins`), and what tasks with a state go on from (`kept_slots`).
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "policy": lambda value: value is None or isinstance(value, str),
     "seed": lambda value: is_whole(value, 0),
     "centre": lambda value: value is None or (isinstance(value, list) and all(is_finite(each) for each in value)),
+    "run": lambda value: isinstance(value, str),
 }
 
 
@@ -70,9 +71,13 @@ class Opening:
     seed: int
     centre: list[float] | None = None
     """What is subtracted from the columns (`danl.objective.centring`)."""
+    run: str = ""
+    """What tells this run from others with the same terms: what a site keeps of them is not for this one."""
 
     @classmethod
-    def of(cls, terms: BaseProblem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> Opening:
+    def of(
+        cls, terms: BaseProblem, *, regions: Regions, policy: WorkerPolicy | None, seed: int, run: str = ""
+    ) -> Opening:
         """Write the terms down; what cannot be written (functions, own objects) is refused."""
         return cls(
             0,
@@ -86,6 +91,7 @@ class Opening:
             policy_spec(policy),
             seed,
             None if terms.centre is None else terms.centre.tolist(),
+            run,
         )
 
     def to_json(self, worker: int) -> str:

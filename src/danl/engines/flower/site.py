@@ -22,16 +22,22 @@ from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
 from danl.data.shard import info_of
 from danl.engines.flower.kept_margins import KeptMargins
+from danl.engines.flower.kept_slots import KeptSlots
 from danl.engines.flower.opening import Opening
 from danl.errors import InputError, bad_argument
 from danl.objective.losses import make_loss
 from danl.protocol.messages import TASKS, Failure, FailureKind, GradientReply, GradientTask, Reply, Task
+from danl.protocol.own_tasks import OWN_TASKS
 from danl.protocol.wire import WireError, decode, encode, most_bytes
 from danl.spec import unknown_name
 
-TASK_NAMES = tuple(task.name for task in TASKS)
 LONGEST_DETAIL = 400
 """Characters of a refusal or an error that are sent."""
+
+
+def task_names() -> tuple[str, ...]:
+    """The tasks there are: those of Algorithm 1 and its readings, and those of other methods that are imported."""
+    return (*(task.name for task in TASKS), *OWN_TASKS)
 
 
 @dataclass(frozen=True)
@@ -47,20 +53,20 @@ class SiteRules:
         of them for a Hessian or a model) over the rows they are computed on. Many features of few rows tell the rows.
     tasks : tuple of str
         The tasks it accepts: hessian, curvature (a part of a Hessian, or one in float32), gradient, loss,
-        local-steps, scores, smoothness, moments.
+        local-steps, scores, smoothness, moments; and those of the field's methods (`danl.tasks`). Default: all.
 
     """
 
     min_rows: int = 1
     max_features_per_row: float = math.inf
-    tasks: tuple[str, ...] = TASK_NAMES
+    tasks: tuple[str, ...] = field(default_factory=task_names)
 
     def __post_init__(self) -> None:
         check_whole("min-rows", self.min_rows)
         check_number("max-features-per-row", self.max_features_per_row, infinite=True)
         for task in self.tasks:
-            if task not in TASK_NAMES:
-                raise unknown_name("tasks", task, TASK_NAMES)
+            if task not in task_names():
+                raise unknown_name("tasks", task, task_names())
 
     def broken_by(self, task: Task, n_rows: int, n_features: int, trained: int | None = None) -> str | None:
         """The rule a task breaks, with its numbers; None where it breaks none.
@@ -132,14 +138,20 @@ class Site:
     def answer(self, task: object, opening: object, kept: MutableMapping[str, Any] | None = None) -> bytes:
         """The reply to a task as bytes: what it asks for, a refusal, or an error; it never raises.
 
-        `kept` is what the site keeps for the next task (`danl.engines.flower.kept_margins`), which no reply has.
+        `kept` is what the site keeps for the next task (`danl.engines.flower.kept_margins`, `kept_slots`), which no
+        reply has.
         """
         worker = 0
         try:
             terms = Opening.from_json(opening)
             worker = terms.worker
-            margins = KeptMargins.of({} if kept is None else kept, str(opening), self.reference)
-            return encode(self._answer(task, terms, margins))
+            record = {} if kept is None else kept
+            parts = (
+                KeptMargins.of(record, str(opening), self.reference),
+                KeptSlots.of(record, str(opening), self.reference),
+            )
+            reply = self._answer(task, terms, *parts)
+            return self._failed(worker, reply.kind, reply.detail) if isinstance(reply, Failure) else encode(reply)
         except RefusedError as refusal:
             return self._failed(worker, "refused", str(refusal))
         except WireError as error:  # of the task, which came from the server
@@ -147,7 +159,7 @@ class Site:
         except Exception as error:
             return self._failed(worker, "error", redacted(error))
 
-    def _answer(self, data: object, terms: Opening, margins: KeptMargins) -> Reply | Failure:
+    def _answer(self, data: object, terms: Opening, margins: KeptMargins, slots: KeptSlots) -> Reply | Failure:
         shard = self.reference.read()
         worker = terms.worker_for(shard)
         d = worker.objective.layout.n_coefficients
@@ -162,8 +174,10 @@ class Site:
             trained = 0  # the mask is the worker's to choose: known when it has answered
         self._check(task, shard.n_rows, d, trained)
         margins.put_back(worker.objective)
+        slots.put_back(worker, task)
         reply = worker.answer(task)
         margins.keep(worker.objective)
+        slots.keep(worker, task)
         if chosen and isinstance(reply, GradientReply):
             self._check(task, shard.n_rows, d, int(reply.fragment.size))
         return reply

@@ -1,8 +1,8 @@
 """A worker as a Ray actor: it reads its rows where it runs and answers tasks that come as bytes.
 
 A restarted actor has lost everything but the arguments of `__init__`: it reads its rows again and says that it does not
-know the run; the engine then sends it. Rows in memory come with it and not as an argument of `__init__`:
-Ray warns of objects there.
+know the run; the engine then sends it. What tasks have kept (`Worker.slots`) it does not get back: who asks for it is
+told so. Rows in memory come with the run and not as an argument of `__init__`: Ray warns of objects there.
 """
 
 from __future__ import annotations
@@ -62,16 +62,20 @@ class WorkerActor:
         rows = self._rows(shard)
         return Failure(self.index, "error", self.trouble) if rows is None else info_of(rows, binary)
 
-    def answer(self, number: int, terms: RunTerms | None, shard: Shard | None, data: bytes, w: Array | None) -> bytes:
+    def answer(
+        self, number: int, terms: RunTerms | None, shard: Shard | None, data: bytes | Task, w: Array | None
+    ) -> bytes | Reply:
         """The reply to a task, both as bytes; a model too large to travel inside the task comes beside it as `w`.
 
-        `terms` and `shard` come when this actor is sent a run.
+        `terms` and `shard` come when this actor is sent a run. A task that comes as an object is answered with one.
         """
         reply = self._reply(number, terms, shard, data, w)
+        if isinstance(reply, Reply) and isinstance(data, Task):
+            return reply
         return UNKNOWN_RUN if reply is None else encode(reply)
 
     def hessian(
-        self, number: int, terms: RunTerms | None, shard: Shard | None, data: bytes, w: Array | None
+        self, number: int, terms: RunTerms | None, shard: Shard | None, data: bytes | Task, w: Array | None
     ) -> tuple[bytes, Array | None]:
         """As `answer`, with the Hessian as an object of its own (num_returns=2), for others to fetch and add up."""
         reply = self._reply(number, terms, shard, data, w)
@@ -80,7 +84,7 @@ class WorkerActor:
         return encode(replace(reply, packed_hessian=None)), reply.packed_hessian
 
     def _reply(
-        self, number: int, terms: RunTerms | None, shard: Shard | None, data: bytes, w: Array | None
+        self, number: int, terms: RunTerms | None, shard: Shard | None, data: bytes | Task, w: Array | None
     ) -> Reply | Failure | None:
         try:
             if terms is not None:
@@ -90,7 +94,7 @@ class WorkerActor:
                 self._open(number, terms, rows)
             if self.worker is None or number != self.number:
                 return None
-            task = decode(data, most_bytes=self.longest)
+            task = data if isinstance(data, Task) else decode(data, most_bytes=self.longest)
             assert isinstance(task, Task)
             if w is not None and isinstance(task, ModelTask):
                 task = replace(task, w=w)

@@ -2,7 +2,8 @@
 
 An exchange is one call to every actor. Tasks and replies are bytes of `danl.protocol.wire`; a model up to INLINE bytes
 travels inside the call, a larger one is put into Ray's object store once and passed by reference. Hessians stay where
-they are made and are added up in a tree (`danl.engines.ray.tree`), unless parts or pieces of some are asked for.
+they are made and are added up in a tree (`danl.engines.ray.tree`), unless parts or pieces of some are asked for. A task
+of somebody else's, which an actor may not know by name, travels as an object, as a policy does, and so does its reply.
 
     a worker raises          failure "error"; `InputError` is raised here, as with the local engine
     its actor dies           Ray restarts it `restarts` times, then it is replaced `replacements` times; it is waited
@@ -11,8 +12,8 @@ they are made and are added up in a tree (`danl.engines.ray.tree`), unless parts
                              worker asked again: nothing piles up at a slow one
     bytes that are no reply  failure "invalid"
 
-A restarted actor knows its rows and not the run; the engine sends it (`RunTerms`). Ray is imported when an engine
-opens, never before.
+A restarted actor knows its rows and not the run; the engine sends it (`RunTerms`). What it kept between tasks is lost:
+a task that counts on it is a failure "forgot". Ray is imported when an engine opens, never before.
 """
 
 from __future__ import annotations
@@ -252,11 +253,13 @@ class Ray:
         if isinstance(outcome, Exception):  # of Ray's, on the way: the actor is there
             slot.opened = 0
             return Failure(slot.index, "died", f"{type(outcome).__name__}: {first_line(outcome)}")
+        if isinstance(outcome, Reply):  # to a task that went as an object
+            return outcome
         try:
             message = decode(outcome, most_bytes=self._longest)
         except WireError as error:
             return Failure(slot.index, "invalid", f"its reply cannot be read: {error}")
-        if isinstance(message, Failure) and message.kind == "error":  # of itself a worker can know no other
+        if isinstance(message, Failure) and message.kind in ("error", "forgot"):  # of itself it can know no other
             return replace(message, worker=slot.index)
         if isinstance(message, Task | Failure):
             return Failure(slot.index, "invalid", f"answered with {type(message).__name__}, which is no reply")
@@ -267,7 +270,7 @@ class Ray:
         from danl.engines.ray.tree import Leaf
 
         assert self._tree is not None
-        leaves, blown_up = {}, has_blown_up(exchange.task)
+        leaves, blown_up = {}, has_blown_up(exchange.task, exchange.own)
         losses = dict(zip(replies.workers.tolist(), replies.losses.tolist(), strict=True))
         for who in replies.curvature_senders.tolist():
             excused, penalties = self._rules.excused(losses[who], blown_up), self._rules.penalties_of(who)
@@ -279,16 +282,18 @@ class _Outbox:
     """The tasks of an exchange as what is passed to the actors; what workers share is packed once."""
 
     def __init__(self) -> None:
-        self._packed: dict[int, tuple[bytes, Any]] = {}  # by the id of the task, which the caller keeps alive
+        self._packed: dict[int, tuple[bytes | Task, Any]] = {}  # by the id of the task, which the caller keeps alive
         self._models: dict[int, Any] = {}
 
-    def packed(self, task: Task) -> tuple[bytes, Any]:
-        """The task as bytes, and the ObjectRef of its model if that goes beside it."""
+    def packed(self, task: Task) -> tuple[bytes | Task, Any]:
+        """The task as bytes, or as an object if it is not danl's; the ObjectRef of its model if that goes beside it."""
         if id(task) not in self._packed:
             self._packed[id(task)] = self._pack(task)
         return self._packed[id(task)]
 
-    def _pack(self, task: Task) -> tuple[bytes, Any]:
+    def _pack(self, task: Task) -> tuple[bytes | Task, Any]:
+        if type(task).__module__.partition(".")[0] != __name__.partition(".")[0]:
+            return task, None
         if not isinstance(task, ModelTask) or task.w.nbytes <= INLINE:
             return encode(task), None
         import ray

@@ -1,0 +1,81 @@
+r"""What methods with mini-batches have in common: the size of a batch, what a step's length follows from, averages.
+
+    L        smoothness of f: sum_i weight_i L_i
+    L_rows   max_i weight_i L_rows_i, the largest of one row: differences of gradients on b rows of each worker have a
+             variance of at most  2 (L_rows / b)  times the Bregman distance of f between the two models
+    noise    sum_i weight_i^2 noise_i: gradients on b rows of each worker have the variance noise / b
+
+The constants come from the workers (`danl.tasks.step_constants`); the weights are those of the workers that answered.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from danl.checks import check_number, check_whole
+from danl.errors import InputError
+from danl.methods.base import Setup
+from danl.protocol.messages import Array
+from danl.protocol.replies import Replies
+from danl.server.aggregation import shares
+
+BATCH_SIZE = 16
+"""Rows of a mini-batch, unless another number is asked for."""
+
+
+def check_steps(method: object) -> None:
+    """Check `batch_size` ("all": the whole shard, as None is) and `learning_rate` of a frozen method."""
+    size, rate = getattr(method, "batch_size", None), getattr(method, "learning_rate", None)
+    if size is not None:
+        size = None if size == "all" else check_whole("batch_size", size, next_step="'all' is the whole shard")
+        object.__setattr__(method, "batch_size", size)
+    if rate is not None:
+        rate = check_number("learning_rate", rate, "leave it out for one that follows from the smoothness")
+        object.__setattr__(method, "learning_rate", rate)
+
+
+def batches_of_a_pass(setup: Setup, batch_size: int | None) -> int:
+    """How many mini-batches are as many rows as a worker has on average."""
+    return 1 if batch_size is None else math.ceil(float(np.mean(setup.setting.rows)) / batch_size)
+
+
+@dataclass(frozen=True)
+class StepConstants:
+    """The constants of f, from replies to a `StepConstantsTask`."""
+
+    smoothness: float
+    row_smoothness: float
+    noise: float
+    largest: float  # max_i (L_i + L_rows_i), by which no worker's own mini-batch step is too long
+
+    @classmethod
+    def of(cls, replies: Replies, setup: Setup, name: str, batch_size: int | None) -> StepConstants:
+        """Refuses a loss without a bound on its curvature: the learning rate has to be given."""
+        weights, sent = shares(setup.weights, replies.workers), list(replies.messages.values())
+        smoothness, rows = np.array([each.smoothness for each in sent]), np.array([each.row_smoothness for each in sent])
+        if not (np.isfinite(smoothness).all() and np.isfinite(rows).all()):
+            raise InputError(
+                "learning_rate=None: this loss has no bound on its curvature to take a step from; "
+                f"give one, for example --method {name}:learning_rate=0.01"
+            )
+        per_batch = np.zeros(len(sent)) if batch_size is None else rows / batch_size
+        noise = np.zeros(len(sent)) if batch_size is None else np.array([each.noise for each in sent]) / batch_size
+        return cls(
+            smoothness=float(weights @ smoothness),
+            row_smoothness=float((weights * per_batch).max()),
+            noise=float(np.square(weights) @ noise),
+            largest=float((smoothness + per_batch).max()),
+        )
+
+
+def mean_of_messages(replies: Replies, weights: Array, field: str) -> Array:
+    """sum_i weight_i of a field of the replies to a task that brings its own work, the weights renormalised."""
+    total: Array | None = None
+    for share, message in zip(shares(weights, replies.workers), replies.messages.values(), strict=True):
+        term = share * getattr(message, field)
+        total = term if total is None else total + term
+    assert total is not None, "nobody answered"
+    return total
