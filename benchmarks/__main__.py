@@ -34,6 +34,7 @@ OTHERS = {
     "fleets": "fleets",
     "senders": "senders",
     "certify": "certificates",
+    "field": "field",
     "walk": "walk",
     "tree": "tree",
     "recorded": "recorded",
@@ -51,7 +52,8 @@ def main(words: list[str]) -> int:
         "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured, method: other tables of "
         "docs/method.md. fleets: the tables of docs/heterogeneous.md, senders: those of who sends "
         "curvature in docs/method.md; status 1 if a bar is missed. certify: that of docs/theory.md, 48 runs; "
-        "status 1 if one violates a theorem. tree: the figure of docs/architecture.md. "
+        "status 1 if one violates a theorem. field: docs/field.md, the methods of the field side by side. "
+        "tree: the figure of docs/architecture.md. "
         "walk: what one round calls, file by file. recorded: runs of two versions compared. versions: their seconds. "
         "--docs writes into the "
         "documents; `python -m benchmarks NAME --help` lists the options of one.",

@@ -47,9 +47,11 @@ from danl.protocol.messages import (
     HessianTask,
     LocalStepsTask,
     LossTask,
+    Reply,
     ScoresTask,
     SmoothnessTask,
 )
+from danl.protocol.own_tasks import OwnTask, StatefulTask, Workplace, vectors_fault
 from danl.protocol.replies import Replies
 from danl.server.aggregation import mean_gradient, mean_hessian, mean_loss, mean_value
 from danl.spec import Registry
@@ -110,13 +112,17 @@ __all__ = [
     "Newton",
     "NewtonUndamped",
     "NewtonZero",
+    "OwnTask",
     "Replies",
+    "Reply",
     "ScoresTask",
     "Setup",
     "SmoothnessTask",
     "State",
+    "StatefulTask",
     "Status",
     "Turn",
+    "Workplace",
     "make_method",
     "mean_gradient",
     "mean_hessian",
@@ -124,4 +130,5 @@ __all__ = [
     "mean_value",
     "storable",
     "too_few",
+    "vectors_fault",
 ]

@@ -16,8 +16,8 @@ None of these papers could be opened here: the method is as we know it, and the 
 
 - learning_rate: min(1 / (2 L), sqrt(6) D / ((T + 2)^1.5 sigma)), as Lan has it: L the smoothness of f, T = `max_rounds`
   the steps there will be, sigma^2 the variance of G at w0, and D^2 = |w0 - w*|^2 / 2. The workers tell L and sigma with
-  the first gradient, which is a whole one. D is not known: we take |w0 - w*| for  distance = f(w0) / |grad f(w0)|,
-  how far a line down the gradient goes to 0.
+  the first gradient, which is a whole one. For |w0 - w*| we take  distance = sqrt(2 f(w0) / mu), a bound where f is
+  strongly convex by mu and at least 0; without a penalty  f(w0) / |grad f(w0)|, where a line down the gradient is 0.
 - Without noise, sigma = 0, it keeps  f(w) - f* <= 4 L |w0 - w*|^2 / (t (t + 2))  after t steps.
 - `restart` begins anew, x = w and t = 1, after ceil(4 / sqrt(2 learning_rate mu)) steps: by the bound above the gap to f*
   of a function that is strongly convex by mu is half of what it was, and so the convergence is linear. With mini-batches
@@ -77,7 +77,7 @@ class AcceleratedSGD:
         Of the first step; step t takes (t + 1) / 2 times as much. Default: from the smoothness and the noise that
         workers tell with the first gradient.
     distance : float, optional
-        From w0 to the optimum, for the default learning rate. Default: f(w0) / |grad f(w0)|.
+        From w0 to the optimum, for the default learning rate. Default: what the penalty and f(w0) say at most.
     restart : bool
         Whether to begin anew each time that strong convexity has halved the gap; needs a penalty.
 
@@ -132,7 +132,9 @@ class AcceleratedSGD:
         norm = float(np.linalg.norm(gradient))
         if told.noise <= 0 or norm <= 0:
             return smooth
-        distance = abs(loss) / norm if self.distance is None else self.distance
+        mu, distance = setup.strong_convexity, self.distance
+        if distance is None:
+            distance = math.sqrt(2.0 * abs(loss) / mu) if mu > 0 else abs(loss) / norm
         steps = setup.setting.max_rounds + 1
         if self.restart:
             steps = min(steps, stage_length(smooth, setup.strong_convexity))

@@ -28,7 +28,8 @@ printed paper. There line 5 is x^k - [H]_mu^-1 g with g = [H]_mu (x^k - anchor) 
 - alpha: as FedNL, by the side of each worker's own matrix; 1 for contractive compressors.
 - The model goes to the workers as it is: Q = identity, eta = 1 of the paper's compression in both directions.
 - Open in the paper: who is absent. Those who answer are averaged; H has everyone who has ever begun, with the weights
-  renormalised. Who has lost L_i begins anew: in BL1 in an exchange more, in BL2 when it is drawn the next time.
+  renormalised. Who has lost L_i begins anew: in BL1 in an exchange more, in BL2 when it is drawn the next time. BL1
+  ends where nobody answers; BL2 draws others.
 - Differs from the paper: the server keeps each V_i and L_i, and H is made of them. In BL2 the coin is one for all that
   take part, not one for each; and the server makes g_i of what it keeps, where a worker would send a difference of it.
 - With several outputs V_i is used for each of them.
@@ -226,7 +227,8 @@ class BasisLearn(HoldsHessian):
     def absorb(self, state: BasisLearnState, replies: Replies, setup: Setup) -> tuple[BasisLearnState, Info]:
         forgot = [worker for worker, failure in replies.failures.items() if failure.kind == "forgot"]
         if not replies.messages and not forgot:
-            return too_few(state, replies)
+            some = self.pp is not None and state.known.begun.any() and self.pp < setup.n_workers
+            return (state, Info()) if some else too_few(state, replies)
         before = state.known.with_begun(replies.messages, setup.n_coefficients // setup.n_outputs)
         after = before.with_news(replies.messages, self.compressor, self.rates(before)).without(forgot)
         state, asked_about = replace(state, known=after), state.w

@@ -1,0 +1,116 @@
+"""docs/field.md: every method of the field on the same tasks, what each takes, and what its paper claims.
+
+python -m benchmarks field --quick      one problem, under two minutes, printed
+python -m benchmarks field --docs       everything, into docs/field.md and docs/images; goes on where it was stopped
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import pkgutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import rivals
+from benchmarks.blocks import made_with, markdown_table, put_between_markers
+from benchmarks.field_report import (
+    GAPS,
+    Judged,
+    against_table,
+    by_problem,
+    curves,
+    judged,
+    overview,
+    profile,
+    sentences,
+    winners_table,
+)
+from benchmarks.field_runs import QUICK, FieldStore, Plan, complete
+from benchmarks.network import NETWORKS
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT, IMAGES = ROOT / "docs" / "field.md", ROOT / "docs" / "images"
+CLAIM_COLUMNS = ("method", "says", "tried", "measured", "bar", "holds")
+
+
+def claims() -> list[dict[str, Any]]:
+    """What every paper says, tried."""
+    found = []
+    for module in sorted(each.name for each in pkgutil.iter_modules(rivals.__path__)):
+        begun = time.perf_counter()
+        found.append(importlib.import_module(f"benchmarks.rivals.{module}").claim())
+        print(f"claim of {module}: {time.perf_counter() - begun:.1f} s", file=sys.stderr)
+    return found
+
+
+def claims_table(found: list[dict[str, Any]]) -> str:
+    lines = [
+        [
+            f"`{each['method']}`",
+            *(str(each[name]) for name in CLAIM_COLUMNS[1:-1]),
+            "yes" if each["holds"] else "**no**",
+        ]
+        for each in found
+    ]
+    return markdown_table(list(CLAIM_COLUMNS), lines, left=len(CLAIM_COLUMNS))
+
+
+def report(rows: list[Judged], plan: Plan, found: list[dict[str, Any]]) -> str:
+    """What stands between the markers."""
+    parts = [
+        f"{len(plan.data)} data sets, {len(plan.penalties)} penalties, {' and '.join(map(str, plan.workers))} workers, "
+        f"{' and '.join(plan.partitions)} shards, {len(plan.seeds)} seeds: {len(rows)} runs of at most "
+        f"{plan.rounds + 1} exchanges from zero. " + ". ".join(network.described() for network in NETWORKS) + ".",
+        "### Who gets there",
+        overview(rows),
+        "### Who takes the least",
+        winners_table(rows),
+        "### Beside `danl`",
+        against_table(rows),
+    ]
+    for name, text in (("up", "Bytes that a worker sends"), ("exchanges", "Exchanges")):
+        for gap in GAPS[1:2] if len(plan.data) == 1 else GAPS:
+            title = f"### {text} to a gap of {gap:.0e}, {plan.workers[0]} workers, even shards"
+            parts += [title, by_problem(rows, name, gap, plan.workers[0], plan.partitions[0])]
+    parts += ["### In sentences", "\n".join(f"- {each}" for each in sentences(rows))]
+    if found:
+        parts += ["### What the papers claim", claims_table(found)]
+    return "\n\n".join([*parts, made_with()])
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks field", description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one problem, one seed, 60 exchanges")
+    parser.add_argument("--docs", action="store_true", help="into docs/field.md, with its figures")
+    parser.add_argument("--out", type=Path, default=ROOT / "field", metavar="DIR", help="where runs are kept")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--no-claims", action="store_true", help="leave out what the papers claim")
+    options = parser.parse_args(words)
+    plan, store = QUICK if options.quick else Plan(), FieldStore(options.out)
+    begun = time.perf_counter()
+
+    def say(text: str) -> None:
+        print(f"{time.perf_counter() - begun:6.0f} s: {text}", file=sys.stderr, flush=True)
+
+    say("step sizes")
+    complete(store, plan.tuning(), processes=options.processes, say=say)
+    say("runs")
+    complete(store, list(plan.runs(store)), processes=options.processes, say=say)
+    rows, found = judged(plan, store), [] if options.no_claims else claims()
+    text = report(rows, plan, found)
+    folder = IMAGES if options.docs else options.out
+    folder.mkdir(parents=True, exist_ok=True)
+    profile(rows, folder / "field-profile.png")
+    shown = [name for name in ("a1a", "phishing", "w8a") if name in plan.data]
+    curves(rows, folder / "field-curves.png", shown, plan.penalties[0], plan.workers[0], plan.partitions[0])
+    if options.docs:
+        put_between_markers(DOCUMENT, text, "field")
+        (options.out / "claims.json").write_text(json.dumps(found, indent=1, default=str), encoding="utf-8")
+    else:
+        print(text)
+    say("done")
+    return 0
