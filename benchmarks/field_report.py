@@ -291,8 +291,8 @@ def sentences(rows: Sequence[Judged]) -> list[str]:
         middle, least, count = against(rows, label, "up", 1e-8)
         if count:
             told.append(
-                f"`{label}` gets to 1e-8 on {share(label, 1e-8)} problems; where `danl` does, too, it sends {middle:.2g} "
-                f"times the bytes of `danl` at the median and {least:.2g} times at best."
+                f"`{label}` gets to 1e-8 on {share(label, 1e-8)} problems; where `danl` does, too, it sends "
+                f"{middle:.2g} times the bytes of `danl` at the median and {least:.2g} times at best."
             )
     first_order = [rival for rival in labels(rows) if rival in ("gd", "fedavg", "accelerated-sgd", "svrg", "dsgd")]
     got = [share(label, 1e-4) for label in first_order]

@@ -98,6 +98,29 @@ def test_a_run_of_it_is_resumed(site, tmp_path):
 
 
 @pytest.mark.slow
+def test_its_task_goes_through_bytes_and_begins_anew_where_it_was_forgotten(site):
+    code = """
+import danl, danl_mine
+import numpy as np
+data = danl.load_dataset("a1a")
+problem = danl.Problem(danl.partition(data.X, data.y, workers=4, seed=0), alpha=1e-1)
+engine = danl.engines.Local()
+run = {"method": danl_mine.ErrorFeedback(learning_rate=0.5), "max_rounds": 300}
+def lose(row):
+    if row.exchange == 20:
+        engine._workers[3].slots.clear()
+here = danl.solve(problem, **run)
+there = danl.solve(problem, engine=danl_mine.Bytes(threads=2), **run)
+again = danl.solve(problem, engine=engine, callback=lose, **run)
+print((here.w == there.w).all(), len(there.failures), [(each.worker, each.kind) for each in again.failures])
+best = danl.reference_optimum(problem)
+print(all(problem.objective(each.w) - best.objective < 1e-9 for each in (here, again)))
+"""
+    done = run(site, code, python=("-c",))
+    assert done.stdout == "True 0 [(3, 'forgot')]\nTrue\n", done.stderr
+
+
+@pytest.mark.slow
 def test_an_estimator_takes_the_names(site):
     code = """
 import danl

@@ -1,1 +1,1 @@
-"""What the papers of the field's methods claim, each tried on a problem of the paper's kind: `claim()` of every file."""
+"""What the papers of the field's methods claim, each tried on a problem of its kind: `claim()` of every file."""

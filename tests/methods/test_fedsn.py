@@ -62,21 +62,21 @@ def test_with_local_gradients_it_comes_to_rest_elsewhere():
     """Where sum_i weight_i H_i^-1 grad F_i = 0; with everyone's gradient, at the optimum."""
     problem = random_problem(sizes=(20, 20, 20, 20))
     optimum = danl.reference_optimum(problem).w
-    local = danl.solve(problem, method=FedSN(steps=2000), max_rounds=60).w
+    local = danl.solve(problem, method=FedSN(steps=500), max_rounds=25).w
     one_sided = problem.weights @ [
         np.linalg.solve(each.hessian(local), each.value_and_gradient(local)[1]) for each in problem.local_objectives
     ]
     assert np.linalg.norm(one_sided) < 1e-9
     assert np.linalg.norm(problem.value_and_gradient(local)[1]) > 1e-3
     assert np.linalg.norm(local - optimum) > 1e-3
-    everyones = danl.solve(problem, method=FedSN(steps=2000, global_gradient=True), max_rounds=100)
+    everyones = danl.solve(problem, method=FedSN(steps=500, global_gradient=True), max_rounds=100)
     assert everyones.status == "converged"
     np.testing.assert_allclose(everyones.w, optimum, atol=1e-7)
 
 
 def test_local_gradients_never_prove_an_end():
     problem = Problem(identical(), l2=0.5)
-    result = danl.solve(problem, method=FedSN(steps=2000), max_rounds=20)
+    result = danl.solve(problem, method=FedSN(steps=500), max_rounds=15)
     assert result.status == "max_rounds"
     assert result.history[-1].grad_norm < 1e-10
     assert set(result.history.column("kind")) == {"quadratic-steps"}

@@ -65,6 +65,20 @@ def test_bytes_by_kind_add_up(runs):
     assert set(bytes_by_kind(runs["danl-masked"])) >= {"hessian", "gradient"}
 
 
+def test_kinds_of_the_fields_methods_have_names_and_colours_of_their_own():
+    from matplotlib.figure import Figure
+
+    problem = random_problem()
+    histories = {
+        name: danl.solve(problem, method=name, max_rounds=6).history for name in ("danl", "fednl:ls=true", "giant")
+    }
+    axes = Figure().subplots()
+    _draw_bytes(axes, histories)
+    bars = dict(zip(axes.get_legend_handles_labels()[1], axes.containers, strict=True))
+    assert {"hessian", "learn", "newton-direction"} <= set(bars)
+    assert len({bar.patches[0].get_facecolor() for bar in bars.values()}) == len(bars)
+
+
 def test_one_run_is_enough_and_none_is_not(runs, tmp_path):
     assert plot_gallery({"danl": runs["danl"]}, tmp_path / "one.png").exists()
     with pytest.raises(danl.InputError, match="at least one run"):

@@ -26,6 +26,7 @@ def test_rows_are_what_they_were():
     assert np.array_equal(decoded(reported["bytes"], "<f8"), run.history.total_bytes())
     assert decoded(reported["kind"], "<u1")[:3].tolist() == [0, 2, 1]
     assert kind_number("something new") == len(KINDS)
+    assert KINDS[kind_number("learn")] == "learn"
 
 
 def test_why_and_of_how_many_are_there():

@@ -47,7 +47,8 @@ def test_the_tasks_of_the_fields_methods_are_kinds_of_exchange():
 def test_an_exchange_that_workers_learn_in_is_a_round_of_training():
     run = danl.solve(random_problem(), method="fednl:ls=true", max_rounds=6, engine="local:dropout=0.3,seed=1", tol=0)
     rows = {kind: [row for row in run.history if row.kind == kind] for kind in ("learn", "loss")}
-    assert rows["learn"] and rows["loss"]
+    assert rows["learn"]
+    assert rows["loss"]
     assert all(set(row.coverage) == {row.active} for row in rows["learn"])
     assert all(set(row.coverage) == {0} for row in rows["loss"])
     assert run.history[-1].max_staleness > 0

@@ -27,7 +27,12 @@ GALLERY = "gallery.png"
 def compare(
     options: RunOptions,
     methods: Annotated[
-        str, option(RUN, "Methods, separated by commas; options as in newton,fedavg:steps=5,learning_rate=0.1.")
+        str,
+        option(
+            RUN,
+            "Methods, separated by commas; options as in newton,fedavg:steps=5,learning_rate=0.1. field: those the "
+            "paper compares itself with, beside danl.",
+        ),
     ] = "danl,danl-masked,danl-paper",
     reference: ReferenceFlag = True,
     out: Out = None,
@@ -46,7 +51,7 @@ def compare(
         from danl.run.trace import Trace
 
     screen = console()
-    labels = split_methods(methods)
+    labels = with_field(split_methods(methods))
     if gallery and out is None:
         raise InputError("--gallery: needs --out, the folder that gallery.png is drawn into; add --out DIR")
     if gallery:
@@ -122,6 +127,16 @@ def split_methods(text: str) -> list[str]:
     if twice:
         raise InputError(f"methods={text!r}: {twice[0]!r} is there twice; name each once")
     return labels
+
+
+def with_field(labels: Sequence[str]) -> list[str]:
+    """The methods, with `field` as what it stands for."""
+    if "field" not in labels:
+        return list(labels)
+    from danl.methods import FIELD
+
+    beside = ("danl", "newton", "newton-zero", "gd", "fedavg", *FIELD)
+    return list(dict.fromkeys(each for label in labels for each in (beside if label == "field" else (label,))))
 
 
 def folder_name(label: str) -> Path:

@@ -19,9 +19,9 @@ None of these papers could be opened here: the method is as we know it, and the 
   the first gradient, which is a whole one. For |w0 - w*| we take  distance = sqrt(2 f(w0) / mu), a bound where f is
   strongly convex by mu and at least 0; without a penalty  f(w0) / |grad f(w0)|, where a line down the gradient is 0.
 - Without noise, sigma = 0, it keeps  f(w) - f* <= 4 L |w0 - w*|^2 / (t (t + 2))  after t steps.
-- `restart` begins anew, x = w and t = 1, after ceil(4 / sqrt(2 learning_rate mu)) steps: by the bound above the gap to f*
-  of a function that is strongly convex by mu is half of what it was, and so the convergence is linear. With mini-batches
-  T is that number, and noise is left.
+- `restart` begins anew, x = w and t = 1, after ceil(4 / sqrt(2 learning_rate mu)) steps: by the bound above, mu the strong
+  convexity, the gap to f* is half of what it was, so that convergence is linear. With mini-batches T is that
+  number, and the noise is left: the longer stages that the theory has against it are not here.
 - With whole shards the gradient at `middle` is everyone's: where it is small enough, `middle` is returned.
 - Open in the papers: who is absent. Those who answer are averaged.
 - The first step is a gradient step. Differs from the papers: there is no projection, and mini-batches are drawn without
@@ -105,9 +105,7 @@ class AcceleratedSGD:
     def plan(self, state: AcceleratedState, setup: Setup, turn: Turn) -> Exchange:
         if state.learning_rate is None:
             return setup.ask_everyone("step-constants", StepConstantsTask(turn.exchange, state.w))
-        return setup.ask_everyone(
-            "gradient", GradientTask(turn.exchange, state.middle, batch_size=self.batch_size)
-        )
+        return setup.ask_everyone("gradient", GradientTask(turn.exchange, state.middle, batch_size=self.batch_size))
 
     def absorb(self, state: AcceleratedState, replies: Replies, setup: Setup) -> tuple[AcceleratedState, Info]:
         if not len(replies.workers):
@@ -115,7 +113,9 @@ class AcceleratedSGD:
         gradient, loss, middle = mean_gradient(replies, setup.weights), mean_loss(replies, setup.weights), state.middle
         whole = (self.batch_size is None or state.learning_rate is None) and not replies.failures
         if whole and proven_decrement(gradient, loss, setup) <= setup.tol:
-            here = Info(proven_decrement(gradient, loss, setup), objective=loss, exact_norm=float(np.linalg.norm(gradient)))
+            here = Info(
+                proven_decrement(gradient, loss, setup), objective=loss, exact_norm=float(np.linalg.norm(gradient))
+            )
             return replace(state, w=middle, status="converged"), here
         rate = self._rate(replies, gradient, loss, setup) if state.learning_rate is None else state.learning_rate
         x = state.x - rate * (state.step + 1) / 2 * gradient
@@ -127,10 +127,10 @@ class AcceleratedSGD:
 
     def _rate(self, replies: Replies, gradient: Array, loss: float, setup: Setup) -> float:
         """What the smoothness of f allows, and over so many steps its noise."""
-        told = StepConstants.of(replies, setup, self.name, self.batch_size)
+        told = StepConstants.of(replies, setup, self.batch_size, "accelerated-sgd:learning_rate=0.01")
         smooth = 0.5 / max(told.smoothness, np.finfo(float).tiny)
         norm = float(np.linalg.norm(gradient))
-        if told.noise <= 0 or norm <= 0:
+        if told.batch_noise <= 0 or norm <= 0:
             return smooth
         mu, distance = setup.strong_convexity, self.distance
         if distance is None:
@@ -138,11 +138,11 @@ class AcceleratedSGD:
         steps = setup.setting.max_rounds + 1
         if self.restart:
             steps = min(steps, stage_length(smooth, setup.strong_convexity))
-        return min(smooth, math.sqrt(3.0 / told.noise) * distance / (steps + 2) ** 1.5)
+        return min(smooth, math.sqrt(3.0 / told.batch_noise) * distance / math.pow(steps + 2, 1.5))
 
 
 def averaged(x: Array, w: Array, step: int) -> Array:
-    """x / beta + (1 - 1 / beta) w with beta = (t + 1) / 2; w itself does not count in the first step."""
+    """Lines 3 and 6: x / beta + (1 - 1 / beta) w with beta = (t + 1) / 2; in the first step w does not count."""
     share = 2.0 / (step + 1)
     return share * x + (1.0 - share) * w if step > 1 else x
 

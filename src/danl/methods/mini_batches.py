@@ -1,11 +1,14 @@
 r"""What methods with mini-batches have in common: the size of a batch, what a step's length follows from, averages.
 
-    L        smoothness of f: sum_i weight_i L_i
-    L_rows   max_i weight_i L_rows_i, the largest of one row: differences of gradients on b rows of each worker have a
-             variance of at most  2 (L_rows / b)  times the Bregman distance of f between the two models
-    noise    sum_i weight_i^2 noise_i: gradients on b rows of each worker have the variance noise / b
+With b rows of each worker, drawn with replacement, and the constants that workers tell (`danl.tasks.step_constants`),
 
-The constants come from the workers (`danl.tasks.step_constants`); the weights are those of the workers that answered.
+    smoothness          L = sum_i weight_i L_i, of f
+    batch_smoothness    max_i weight_i L_rows_i / b: a difference of mini-batch gradients has a variance of at most
+                        twice this times the Bregman distance of f between both models
+    batch_noise         sum_i weight_i^2 noise_i / b, the variance of a mini-batch gradient where it was measured
+    largest             max_i (L_i + L_rows_i / b): with one over it no worker's own mini-batch steps are too long
+
+The weights are those of the workers that answered. With whole shards there is no noise, as if b were infinite.
 """
 
 from __future__ import annotations
@@ -47,26 +50,30 @@ class StepConstants:
     """The constants of f, from replies to a `StepConstantsTask`."""
 
     smoothness: float
-    row_smoothness: float
-    noise: float
-    largest: float  # max_i (L_i + L_rows_i), by which no worker's own mini-batch step is too long
+    batch_smoothness: float
+    batch_noise: float
+    largest: float
 
     @classmethod
-    def of(cls, replies: Replies, setup: Setup, name: str, batch_size: int | None) -> StepConstants:
-        """Refuses a loss without a bound on its curvature: the learning rate has to be given."""
+    def of(cls, replies: Replies, setup: Setup, batch_size: int | None, instead: str) -> StepConstants:
+        """Refuses a loss without a bound on its curvature: an option has to be given, as `instead` shows."""
         weights, sent = shares(setup.weights, replies.workers), list(replies.messages.values())
-        smoothness, rows = np.array([each.smoothness for each in sent]), np.array([each.row_smoothness for each in sent])
+        smoothness, rows = (
+            np.array([each.smoothness for each in sent]),
+            np.array([each.row_smoothness for each in sent]),
+        )
         if not (np.isfinite(smoothness).all() and np.isfinite(rows).all()):
+            option = instead.partition(":")[2].partition("=")[0]
             raise InputError(
-                "learning_rate=None: this loss has no bound on its curvature to take a step from; "
-                f"give one, for example --method {name}:learning_rate=0.01"
+                f"{option}=None: this loss has no bound on its curvature to take a step from; "
+                f"give one, for example --method {instead}"
             )
         per_batch = np.zeros(len(sent)) if batch_size is None else rows / batch_size
         noise = np.zeros(len(sent)) if batch_size is None else np.array([each.noise for each in sent]) / batch_size
         return cls(
             smoothness=float(weights @ smoothness),
-            row_smoothness=float((weights * per_batch).max()),
-            noise=float(np.square(weights) @ noise),
+            batch_smoothness=float((weights * per_batch).max()),
+            batch_noise=float(np.square(weights) @ noise),
             largest=float((smoothness + per_batch).max()),
         )
 

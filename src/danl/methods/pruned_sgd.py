@@ -16,8 +16,8 @@ The box is as we know it and as the authors' program confirms; the numbers of th
 
 - Masks come from the run's policy: one that plans them at the server, or one of the worker's side, M(w, i), which the
   server asks with the worker's own random stream. A worker whose mask is empty is not asked.
-- Line 5 without anybody: the theory assumes that every region is trained in every round. That its value is kept is ours;
-  the authors' program would set it to 0, and sees to it that it does not happen.
+- Line 5 without anybody: the theory assumes that every region is trained in every round. That its value is kept is our
+  reading; the authors' program would set it to 0, and sees to it that it does not happen.
 - The model is pruned before it is trained, so that with partial masks the optimum is not where it stops, whatever the
   steps are: the theory has a term that grows with |w - w * mask|^2 and does not vanish. Only where coordinates of
   different regions have nothing to do with each other there is no such floor.
@@ -34,13 +34,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from danl.checks import check_whole
 from danl.frozen import replace
 from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.mini_batches import BATCH_SIZE, StepConstants, check_steps
 from danl.methods.questions import masked_round
-from danl.methods.shared_options import check_options
 from danl.objective.regions import IntArray
-from danl.policies.base import WorkerPolicy
 from danl.policies.masks import staleness_after, validated_mask, with_a_region
 from danl.protocol.messages import Array, Exchange, GradientTask, Mask
 from danl.protocol.replies import Replies
@@ -58,7 +57,6 @@ class PrunedState:
     w: Array
     learning_rate: float | None
     staleness: IntArray
-    masks: Mask  # of the round that is under way, (N, Q)
     round: int = 1
     status: Status | None = None
 
@@ -89,14 +87,47 @@ class PrunedSGD:
         object.__setattr__(self, "steps", check_whole("steps", self.steps))
 
     def begin(self, setup: Setup) -> PrunedState:
-        shape = (setup.n_workers, setup.regions.n_regions)
-        return PrunedState(setup.w0, self.learning_rate, np.zeros(shape, dtype=np.int64))
+        return PrunedState(
+            setup.w0, self.learning_rate, np.zeros((setup.n_workers, setup.regions.n_regions), dtype=np.int64)
+        )
 
     def plan(self, state: PrunedState, setup: Setup, turn: Turn) -> Exchange:
         if state.learning_rate is None:
             return setup.ask_everyone("step-constants", StepConstantsTask(turn.exchange, state.w))
-        masks = self.masks(state, setup)
-        asked = np.flatnonzero(with_a_region(masks))
-        own = {"mask": masks[asked], "kept": masks[asked] @ setup.regions.sizes}
+        workers, masks = planned_round(state, setup, turn)  # line 1
         task = PrunedStepsTask(turn.exchange, state.w, self.steps, state.learning_rate, self.batch_size)
-        return Exchange("pruned-steps", task, asked, None if len(asked) else masks[asked], own=own)
+        own = {"mask": masks, "kept": masks @ setup.regions.sizes}
+        return Exchange("pruned-steps", task, workers, None if len(workers) else masks, own=own)
+
+    def absorb(self, state: PrunedState, replies: Replies, setup: Setup) -> tuple[PrunedState, Info]:
+        if len(replies.failures) == setup.n_workers:
+            return too_few(state, replies)
+        if state.learning_rate is None:
+            told = StepConstants.of(replies, setup, self.batch_size, "pruned-sgd:learning_rate=0.01")
+            return replace(state, learning_rate=1.0 / max(told.largest, np.finfo(float).tiny)), Info()
+        total, mass = np.zeros_like(state.w), np.zeros_like(state.w)
+        trained = np.zeros_like(state.staleness, dtype=bool)
+        for worker, reply in replies.messages.items():  # lines 4 and 5
+            trained[worker] = reply.mask
+            kept = setup.regions.expand(reply.mask)
+            total[kept] += setup.weights[worker] * reply.fragment
+            mass[kept] += setup.weights[worker]
+        w = np.where(mass > 0, np.divide(total, mass, out=np.zeros_like(total), where=mass > 0), state.w)
+        staleness = staleness_after(state.staleness, trained)
+        return replace(state, w=w, round=state.round + 1, staleness=staleness), Info()
+
+
+def planned_round(state: PrunedState, setup: Setup, turn: Turn) -> tuple[IntArray, Mask]:
+    """Who trains at all, and which regions each of them does."""
+    policy, number, regions = setup.policy, state.round, setup.regions
+    if policy.side == "server":
+        template = GradientTask(turn.exchange, state.w, round=number)
+        exchange = masked_round(template, setup, replace(turn, staleness=state.staleness))
+        assert exchange.masks is not None
+        return exchange.workers, exchange.masks
+    masks = np.zeros((setup.n_workers, regions.n_regions), dtype=bool)
+    for worker in range(setup.n_workers):  # M(w, i), as the worker itself would choose it
+        mask = policy.mask(state.w, worker, number, stream(setup.seed, WORKER_MASK, worker, number), regions)
+        masks[worker] = validated_mask(mask, policy=policy, worker=worker, number=number, n_regions=regions.n_regions)
+    asked = np.flatnonzero(with_a_region(masks))
+    return asked, masks[asked]

@@ -9,7 +9,7 @@ of Wang, Ma, Goldfarb & Liu, SIAM J. Optim. 2017, procedure 3.1.
      3    s = w - before,  y = the change of v, where it is that of the same rows
      4    gamma = max(y . y / s . y, delta)                                                 delta where s . y <= 0
      5    theta = 0.75 gamma s . s / (gamma s . s - s . y)  if s . y < 0.25 gamma s . s  else 1
-     6    ybar = theta y + (1 - theta) gamma s                                              so s . ybar >= gamma s . s / 4
+     6    ybar = theta y + (1 - theta) gamma s                                              s . ybar >= gamma s . s / 4
      7    H = two loops over the newest `memory` pairs (s, ybar), from I / gamma
      8    before, w <- w, w - learning_rate H v
 
@@ -24,8 +24,8 @@ of the lines are ours.
   both are the same.
 - Differs from the paper: it is of one machine; here batches are drawn by workers and averaged by their weights. The
   paper's step is a constant of order sigma_min / (L sigma_max^2), sigma the bounds of the eigenvalues of H, and far too
-  short to be of use; ours is a share of the quasi-Newton step. Before the first pair H = I / L with L the smoothness of
-  f, which workers tell with the first gradient; and delta is a share of L.
+  short to be of use; ours is a share of the quasi-Newton step. Before the first pair H = I / L, L the smoothness of f,
+  and delta = L / 10: the workers tell L with the first gradient. Where delta is given, H = I / max(1, delta) before.
 - Open in the paper: who is absent. Those who answer are averaged; a whole gradient that somebody is missing in makes
   no pair.
 - With whole shards it is limited-memory BFGS with a fixed step; with memory = 0 and q = 1 gradient descent.
@@ -100,6 +100,7 @@ class SpiderSQN:
 
     def __post_init__(self) -> None:
         check_steps(self)
+        check_number("learning_rate", self.learning_rate, "try learning_rate=0.25")
         object.__setattr__(self, "memory", check_whole("memory", self.memory, 0))
         if self.q is not None:
             object.__setattr__(self, "q", check_whole("q", self.q, next_step="leave it out for a pass over the rows"))
@@ -109,16 +110,14 @@ class SpiderSQN:
 
     def begin(self, setup: Setup) -> SpiderState:
         w0 = setup.w0
-        return SpiderState(w0, w0, np.zeros_like(w0), Pairs.none(w0.size), 1.0, self.delta)
+        return SpiderState(w0, w0, np.zeros_like(w0), Pairs.none(w0.size), max(1.0, self.delta or 0.0), self.delta)
 
     def plan(self, state: SpiderState, setup: Setup, turn: Turn) -> Exchange:
         if state.step == 0 and state.delta is None:
             return setup.ask_everyone("step-constants", StepConstantsTask(turn.exchange, state.w))
         if state.step % self.period(setup) == 0:
             return setup.ask_everyone("gradient", GradientTask(turn.exchange, state.w))
-        return setup.ask_everyone(
-            "difference", DifferenceTask(turn.exchange, state.w, state.before, self.batch_size)
-        )
+        return setup.ask_everyone("difference", DifferenceTask(turn.exchange, state.w, state.before, self.batch_size))
 
     def period(self, setup: Setup) -> int:
         """How often gradients are whole."""
@@ -140,7 +139,7 @@ class SpiderSQN:
             here = Info(decrement, objective=loss, exact_norm=float(np.linalg.norm(gradient)))
             return replace(state, status="converged"), here
         if state.delta is None:
-            smoothness = StepConstants.of(replies, setup, self.name, None).smoothness
+            smoothness = StepConstants.of(replies, setup, None, "spider-sqn:delta=1").smoothness
             state = replace(state, gamma=smoothness, delta=DELTA * smoothness)
         if state.whole and not replies.failures:
             state = self._with_pair(state, gradient - state.estimate)

@@ -17,9 +17,9 @@ held against the printed paper.
 - Snapshots are a barrier, as in the authors' code: no worker reads a model from before one. There w is looked at for
   the end, as everyone's whole gradient is known. The next snapshot is the last inner model, as in that code; the theory
   takes one of them at random.
-- learning_rate: min(1 / L, 0.1 / L_rows) / (1 + delay), with L_rows the smoothness of the mini-batches
-  (`danl.methods.mini_batches`). At one worker and one row a batch it is 0.1 over the worst row's, the theory's choice; a
-  delay divides it as the theory does for data that is not sparse. The constants come with the first snapshot.
+- learning_rate: min(1 / L, 0.1 / L_rows) / (1 + delay), L_rows that of mini-batches
+  (`danl.methods.mini_batches`). With one worker and one row a batch it is 0.1 over that of the worst row, the theory's
+  choice; a delay divides it as the theory does where data is not sparse. The constants come with the first snapshot.
 - Differs from the paper: a step is the mean over all workers, and a delay is simulated, drawn for every worker and step
   from 0, ..., min(delay, step); there it is what threads on shared memory happen to have. Workers take batches, there
   single rows.
@@ -136,6 +136,8 @@ class SVRG:
 
     def _rate(self, replies: Replies, setup: Setup) -> float:
         """What the smoothness of f, and of mini-batches of it, allows."""
-        told = StepConstants.of(replies, setup, self.name, self.batch_size)
+        told = StepConstants.of(replies, setup, self.batch_size, "svrg:learning_rate=0.01")
         longest = 1.0 / max(told.smoothness, np.finfo(float).tiny)
-        return min(longest, ROWS_STEP / told.row_smoothness if told.row_smoothness > 0 else longest) / (1 + self.delay)
+        return min(longest, ROWS_STEP / told.batch_smoothness if told.batch_smoothness > 0 else longest) / (
+            1 + self.delay
+        )

@@ -23,8 +23,8 @@ from danl.storage.serialize import storable
 
 COVERAGE = "coverage_"
 FIELD_TRAINING = (
-    *("corrected-direction", "difference", "hessian-products", "learn", "newton-direction", "pruned-steps"),
-    *("quadratic-steps", "step-constants"),
+    *("batch-gradient", "corrected-direction", "difference", "hessian-products", "learn", "newton-direction"),
+    *("proximal-step", "pruned-steps", "quadratic-steps", "step-constants"),
 )
 """Kinds of exchange of the field's methods, each called as its task is (`danl.tasks`): those that workers train in."""
 FIELD_KINDS = (*FIELD_TRAINING, "losses")

@@ -3,6 +3,7 @@
 Importing this package makes them known to the wire, so that an engine's workers can read them.
 """
 
+from danl.tasks.batch_gradient import BatchGradientReply, BatchGradientTask
 from danl.tasks.gradient_differences import DifferenceReply, DifferenceTask
 from danl.tasks.learned_hessian import LearnReply, LearnTask
 from danl.tasks.newton_directions import (
@@ -12,12 +13,15 @@ from danl.tasks.newton_directions import (
     NewtonDirectionReply,
     NewtonDirectionTask,
 )
+from danl.tasks.proximal_step import ProximalStepReply, ProximalStepTask
 from danl.tasks.pruned_steps import PrunedStepsReply, PrunedStepsTask
 from danl.tasks.quadratic_steps import QuadraticStepsReply, QuadraticStepsTask
 from danl.tasks.step_constants import StepConstantsReply, StepConstantsTask
 from danl.tasks.trial_losses import TrialLossesReply, TrialLossesTask
 
 __all__ = [
+    "BatchGradientReply",
+    "BatchGradientTask",
     "CorrectedDirectionTask",
     "DifferenceReply",
     "DifferenceTask",
@@ -27,6 +31,8 @@ __all__ = [
     "LearnTask",
     "NewtonDirectionReply",
     "NewtonDirectionTask",
+    "ProximalStepReply",
+    "ProximalStepTask",
     "PrunedStepsReply",
     "PrunedStepsTask",
     "QuadraticStepsReply",

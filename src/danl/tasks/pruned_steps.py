@@ -22,8 +22,9 @@ from danl.protocol.streams import LOCAL_STEPS
 
 @dataclass(frozen=True)
 class PrunedStepsReply(Reply):
-    """The coordinates that were trained, and the loss before they were."""
+    """The regions that were trained, their coordinates, and the loss before; mask None: all of them."""
 
+    mask: Mask | None
     fragment: Array
     loss: float
 
@@ -53,9 +54,13 @@ class PrunedStepsTask(OwnTask):
             loss, gradient = objective.sample(batch).value_and_gradient(v)
             start_loss = loss if step == 0 else start_loss
             v[kept] -= self.learning_rate * gradient[kept]
-        return PrunedStepsReply(place.worker, self.exchange, v[kept], start_loss)
+        return PrunedStepsReply(place.worker, self.exchange, self.mask, v[kept], start_loss)
 
     def fault(self, reply: Any, d: int) -> str | None:
+        planned, mask = self.mask, reply.mask
+        same = mask is None if planned is None else isinstance(mask, np.ndarray) and np.array_equal(mask, planned)
+        if not same:
+            return "it answered for another mask than the one planned"
         return vectors_fault(reply, {"fragment": d if self.mask is None else int(self.kept)})
 
     def work_rows(self, rows: int, entries_per_row: float) -> float:

@@ -2,7 +2,8 @@
 
 Its answer is a function of the task, the shard and the run's seed alone (mini-batches come from `stream`), so a worker
 that restarts, or answers the same task twice, gives the same reply. It keeps the margins of the newest model it was
-asked about (`LocalObjective.margins`): a further question about that model is answered sooner, not otherwise.
+asked about (`LocalObjective.margins`): a further question about that model is answered sooner, not otherwise. Only a
+`StatefulTask` depends on what came before: it goes on from a slot, and says so where the slot is not there.
 """
 
 from __future__ import annotations
