@@ -12,6 +12,7 @@ import json
 import pkgutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +83,33 @@ def report(rows: list[Judged], plan: Plan, found: list[dict[str, Any]]) -> str:
     return "\n\n".join([*parts, made_with()])
 
 
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in text.split(",") if word)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, _words(text)))
+
+
+def chosen(plan: Plan, options: argparse.Namespace) -> Plan:
+    """The part of a plan that the command line asks for."""
+    given = {"data": options.data, "workers": options.workers}
+    given["seeds"] = None if options.seeds is None else tuple(range(options.seeds))
+    return replace(plan, **{name: value for name, value in given.items() if value is not None})
+
+
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks field", description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one problem, one seed, 60 exchanges")
     parser.add_argument("--docs", action="store_true", help="into docs/field.md, with its figures")
     parser.add_argument("--out", type=Path, default=ROOT / "field", metavar="DIR", help="where runs are kept")
+    parser.add_argument("--data", type=_words, help="some of the data sets, separated by commas")
+    parser.add_argument("--workers", type=_numbers, help="some of the numbers of workers")
+    parser.add_argument("--seeds", type=int, help="so many seeds")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--no-claims", action="store_true", help="leave out what the papers claim")
     options = parser.parse_args(words)
-    plan, store = QUICK if options.quick else Plan(), FieldStore(options.out)
+    plan, store = chosen(QUICK if options.quick else Plan(), options), FieldStore(options.out)
     begun = time.perf_counter()
 
     def say(text: str) -> None:

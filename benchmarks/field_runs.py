@@ -77,7 +77,7 @@ RIVALS = (
     Rival("bl", "bl", "1 (BL1, top r)"),
     Rival("giant", "giant", "line search"),
     Rival("dingo", "dingo", "line search"),
-    Rival("fedsn", "fedsn:learning_rate={}/L", "tuned", WIDE),
+    Rival("fedsn", "fedsn:steps=20,learning_rate={}/L", "tuned", WIDE),
     Rival("gd", "gd", "1 / L", second_order=False),
     Rival("fedavg", "fedavg", "10 steps of 1 / L", second_order=False),
     Rival("accelerated-sgd", "accelerated-sgd", "1 / (2 L), growing (AC-SA)", second_order=False),

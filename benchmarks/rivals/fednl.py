@@ -36,7 +36,7 @@ def claim() -> dict[str, object]:
         "says": "near the optimum |x - x*|^2 is at most 2^-k of what it was, and the rate is superlinear (theorem from "
         "memory; set-up from the authors' notebook)",
         "tried": f"a1a, {WORKERS} contiguous workers, alpha {ALPHA:g}, rank 1, projection, alpha 1, start w* + {AWAY}",
-        "measured": f"from |x - x*|^2 of {NEAR:g} on, round {near}, it {'halves' if below else 'does not always halve'}; "
+        "measured": f"from |x - x*|^2 of {NEAR:g} on, round {near}, it {'halves' if below else 'does not halve'}; "
         f"a round's ratio is {early:.2g} in the first five and {late:.2g} in the last five; gap 1e-12 after "
         f"{'no round' if rounds is None else f'{rounds} rounds'}",
         "bar": "halves from there on; ratios that fall",

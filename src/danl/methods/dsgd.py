@@ -13,8 +13,8 @@ Adapt, then combine, as in code of the authors' group; the numbers of the lines 
 - alpha_k = theta / (mu (k + K)) with theta > 1, as in the paper as we know it (from memory, the constants too). Differs
   from the paper: K = theta L / mu, so that alpha_k = 1 / (L + mu k / theta) begins at 1 / L. The paper's K, which is
   2 theta L^2 / mu^2, begins at mu / (2 L^2): far too short to be of use at small penalties. L is the largest smoothness
-  of what a node minimises, or of its mini-batches where it has any, and is asked for first; mu is that of the penalty,
-  and without one alpha_k stays 1 / L.
+  of what a node minimises, or of its mini-batches where it has any. It comes with whole gradients at w0, which are the
+  g_i of the first step. mu is that of the penalty, and without one alpha_k stays 1 / L.
 - A constant `learning_rate` is faster at first, and then stalls: at the noise of the batches, and where the nodes' data
   differ at a bias of order learning_rate / gap, even with whole shards.
 - Open in the paper: who is absent. Its node keeps its model, and its neighbours mix as usual (`danl.methods.gossip`).
@@ -99,7 +99,7 @@ class DSGD:
             return too_few(state, replies)
         if self.learning_rate is None and state.smoothness is None:
             smoothness = largest_smoothness(replies, setup, f"{self.name}:learning_rate=0.01", self.batch_size)
-            return replace(state, smoothness=smoothness), Info()
+            state = replace(state, smoothness=smoothness)
         gradients, there = node_values(replies, setup, "gradient")
         adapted = state.models - self._step(state, setup) * scales(setup) * gradients  # lines 2 and 3
         models = np.where(there[:, None], graph_of(setup).mixing @ adapted, state.models)

@@ -51,12 +51,12 @@ def ask_nodes(setup: Setup, task: ModelTask, models: Array, vectors: int = 1, **
     return Exchange(task.name, task, everyone, own={"w": models, **own}, edges=graph_of(setup).degrees, vectors=vectors)
 
 
-def ask_constants(setup: Setup, turn: Turn, models: Array, vectors: int = 0) -> Exchange:
-    """Ask for what steps are chosen by.
+def ask_constants(setup: Setup, turn: Turn, models: Array) -> Exchange:
+    """Ask for what steps are chosen by, with the whole gradient at the nodes' models; a vector is sent on an edge.
 
-    The largest of some numbers is found by a gossip of numbers, which is not counted.
+    Nodes find the largest of their constants by a gossip of numbers, which are too few to be counted.
     """
-    return ask_nodes(setup, StepConstantsTask(turn.exchange, models[0]), models, vectors)
+    return ask_nodes(setup, StepConstantsTask(turn.exchange, models[0]), models)
 
 
 def node_values(replies: Replies, setup: Setup, field: str) -> tuple[Array, Mask]:

@@ -17,8 +17,8 @@ itself, with a damping, so that a step needs no Hessian of a neighbour:
 The form of the updates, the numbers of the lines and the choice of P are ours: of the paper only the abstract could be
 held against them, and its conditions on rho and the damping could not.
 
-- rho: sqrt(mu L), with L the largest smoothness of a node's scale_i F_i, asked for first, and mu that of the penalty;
-  L / 100 without one.
+- rho: sqrt(mu L), with L the largest smoothness of a node's scale_i F_i, asked for first, when x_i = w0 goes along the
+  edges, and mu that of the penalty; L / 100 without one.
 - damping: rho lambda_max(P) with whole shards: for a quadratic line 3 is then the minimum of a bound on the augmented
   Lagrangian, whatever rho is. With mini-batches L more, that of the batches: the Hessian of a few rows is flat where
   the gradient has its noise.
