@@ -1,4 +1,4 @@
-"""The comparison of the field: runs that are stored and not done twice, what is counted, and the tables made of them."""
+"""The comparison of the field: runs that are stored and not done twice, what is counted, the tables made of them."""
 
 import math
 from dataclasses import replace

@@ -10,7 +10,11 @@ import danl
 
 
 class Solver(BaseSolver):
-    """One of danl's methods by name; `-s "danl[method=...]"` takes any name or text that `danl.solve` takes."""
+    """One of danl's methods.
+
+    `-s "danl[method=NAME]"` takes every name that `danl.solve` takes. benchopt's command line reads the "=" of
+    "fedavg:steps=5" in its own way: such a method is written into `parameters`.
+    """
 
     name = "danl"
     sampling_strategy = "iteration"
