@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import danl
 from danl.data import fetch, registry
 from tests.cli.shell import contents, run, run_process
 
@@ -253,7 +254,7 @@ NAMES = [
     (
         "--method newtn",
         "method='newtn': must be one of newton, newton-zero, newton-undamped, danl, danl-secant, danl-masked, "
-        "danl-paper, gd, fedavg",
+        f"danl-paper, gd, fedavg, {', '.join(danl.methods.FIELD)}",
     ),
     ("--method newton:nu=1", "method='newton:nu=1': newton has no option 'nu'; it has mu, hessian_batch"),
     ("--method gd:", f"method='gd:': {FORM}; an option is missing after ':' or ','"),
@@ -319,7 +320,7 @@ def test_empty_regions(refused):
 def test_methods_to_compare(refused):
     assert refused("compare", "a1a", "--methods", "gd,newtn") == (
         "method='newtn': must be one of newton, newton-zero, newton-undamped, danl, danl-secant, danl-masked, "
-        "danl-paper, gd, fedavg"
+        f"danl-paper, gd, fedavg, {', '.join(danl.methods.FIELD)}"
     )
     assert refused("compare", "a1a", "--methods", "gd,newton,gd") == (
         "methods='gd,newton,gd': 'gd' is there twice; name each once"

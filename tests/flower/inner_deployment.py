@@ -24,7 +24,8 @@ from danl.federation.local_federation import free_port
 from tests.flower.federations import a1a_shards, same_run
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(570)]
-SETTINGS = {"policy": "random:keep=0.7", "max_rounds": 4}  # masks chosen at the sites; every exchange takes seconds
+MASKED = {"policy": "random:keep=0.7", "max_rounds": 4}  # masks chosen at the sites; every exchange takes seconds
+LEARNED = {"method": "fednl", "max_rounds": 2}  # the sites keep what they learn from one message to the next
 HANGS = 500.0
 """Seconds after which nothing will come any more: no test is about how long something takes."""
 
@@ -127,21 +128,23 @@ def test_strangers_are_not_let_in(up, tmp_path):
         assert time.monotonic() < end, {name: said(started[name][1])[-2000:] for name in strangers}
 
 
-def test_the_fit_is_the_local_one(up, cache, tmp_path):
+@pytest.mark.parametrize("settings", [MASKED, LEARNED], ids=["masked", "learned"])
+def test_the_fit_is_the_local_one(up, cache, tmp_path, settings):
     out = tmp_path / "out"
     command = [sys.executable, "-m", "danl", "fit", "a1a", "--engine", "flower:timeout=500", "--alpha", "1e-3"]
-    command += ["--policy", SETTINGS["policy"], "--rounds", str(SETTINGS["max_rounds"])]
+    words = {"rounds" if name == "max_rounds" else name: str(value) for name, value in settings.items()}
+    command += [word for name, value in words.items() for word in (f"--{name}", value)]
     command += ["--json", "--out", str(out), "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False, env=os.environ | cache)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["sites"] == ["site-0", "site-1", "site-2"]
     problem = danl.Problem(a1a_shards(), alpha=1e-3)
-    local = danl.solve(problem, **SETTINGS)
+    local = danl.solve(problem, **settings)
     with np.load(out / "model.npz", allow_pickle=False) as model:
         w = model["w"]
     history = danl.History.read_csv(out / "history.csv")
-    same_run(danl.Result(w=w, status=report["status"], history=history, method="danl"), local, problem)
+    same_run(danl.Result(w=w, status=report["status"], history=history, method=report["method"]), local, problem)
     files = {"history.csv", "config.json", "model.npz", "result.json", "workers.npz", "figure.png"}
     assert {path.name for path in out.iterdir()} == files
     assert len(danl.Trace.read(out / "workers.npz")) == len(history)

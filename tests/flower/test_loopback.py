@@ -24,4 +24,4 @@ def test_the_simulation():
 @pytest.mark.timeout(900)
 def test_a_deployment_with_tls_and_node_keys():
     skip_unless_possible("flwr")
-    assert "4 passed" in run_inside("tests/flower/inner_deployment.py", "-x", "-s", timeout=880)
+    assert "5 passed" in run_inside("tests/flower/inner_deployment.py", "-x", "-s", timeout=880)

@@ -140,7 +140,7 @@ def test_with_an_intercept():
     X = rng.normal(size=(120, 3)) + 2.0
     shards = danl.partition(X, (X[:, 0] > 2.5) * 1.0, workers=3, seed=0)
     problem = danl.Problem(shards, alpha=1e-2, intercept=True)
-    assert danl.solve(problem, method="spider-sqn:batch_size=8", max_rounds=400).history[-1].grad_norm < 1e-6
+    assert danl.solve(problem, method="spider-sqn:batch_size=8", max_rounds=400).history[-1].grad_norm < 1e-4
 
 
 def test_a_loss_without_a_bound_needs_delta():

@@ -25,10 +25,11 @@ of the lines are ours.
 - Differs from the paper: it is of one machine; here batches are drawn by workers and averaged by their weights. The
   paper's step is a constant of order sigma_min / (L sigma_max^2), sigma the bounds of the eigenvalues of H, and far too
   short to be of use; ours is a share of the quasi-Newton step. Before the first pair H = I / L, L the smoothness of f,
-  and delta = L / 10: the workers tell L with the first gradient. Where delta is given, H = I / max(1, delta) before.
+  and delta = L / 100: the workers tell L with the first gradient. Where delta is given, H = I / max(1, delta) before.
 - Open in the paper: who is absent. Those who answer are averaged; a whole gradient that somebody is missing in makes
   no pair.
-- With whole shards it is limited-memory BFGS with a fixed step; with memory = 0 and q = 1 gradient descent.
+- With whole shards it is limited-memory BFGS with a fixed step, where nothing has to be damped; with memory = 0 and
+  q = 1 it is gradient descent.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from danl.storage.serialize import storable
 from danl.tasks.gradient_differences import DifferenceTask
 from danl.tasks.step_constants import StepConstantsTask
 
-DELTA = 0.1
+DELTA = 0.01
 """The least gamma as a share of L, unless `delta` says another."""
 
 
@@ -84,7 +85,7 @@ class SpiderSQN:
     memory : int
         Pairs that are kept.
     delta : float, optional
-        Least curvature gamma that H begins with. Default: a tenth of the smoothness.
+        Least curvature gamma that H begins with. Default: a hundredth of the smoothness.
     learning_rate : float
         Share of the quasi-Newton step that is taken.
 
