@@ -19,7 +19,7 @@ from tests.problems import random_problem
 
 SAMPLED = "danl-paper:batch_size=4,hessian_batch=5"
 METHODS = ("danl", "danl:masks=always", "danl-masked", "newton", "gd", "fedavg", SAMPLED)
-OWN_METHODS = ("fednl", "fednl:pp=2,compressor=topk:5")
+OWN_METHODS = ("fednl", "fednl:pp=2,compressor=topk:5", "pruned-sgd")
 POLICIES = ("coverage:psi=2", "random:keep=0.6")
 SAME = (
     *("exchange", "kind", "active", "failed", "coverage", "min_coverage", "max_staleness", "min_trained"),

@@ -44,6 +44,7 @@ def test_conformance(check):
         ("danl:batch-size=20", "coverage:psi=3"),
         ("fednl", None),
         ("fednl:pp=3,compressor=topk:200", None),
+        ("pruned-sgd", "coverage:psi=3"),
         ("newton", None),
         ("fedavg:steps=5", None),
         ("gd", None),

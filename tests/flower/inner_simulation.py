@@ -33,9 +33,11 @@ def test_a_problem_by_reference(tmp_path):
     same_run(result, danl.solve(problem, **settings), problem)
 
 
-def test_a_node_keeps_what_was_learned_between_messages():
+@pytest.mark.parametrize("options", [{"method": "fednl"}, {"method": "pruned-sgd", "policy": "coverage:psi=2"}])
+def test_methods_of_the_field(options):
+    """Of the first a node keeps what it has learned between messages."""
     problem = danl.Problem(a1a_shards(), alpha=1e-3)
-    settings = {"method": "fednl", "max_rounds": 4, "tol": 0.0}
+    settings = {"max_rounds": 4, "tol": 0.0} | options
     result = danl.solve(problem, engine="flower:cpus=2", **settings)
     same_run(result, danl.solve(problem, **settings), problem)
     assert not result.failures

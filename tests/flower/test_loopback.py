@@ -17,7 +17,7 @@ def test_a_small_run():
 @pytest.mark.timeout(900)
 def test_the_simulation():
     skip_unless_possible("ray")
-    assert "4 passed" in run_inside("tests/flower/inner_simulation.py", "-x", "-s", timeout=880)
+    assert "5 passed" in run_inside("tests/flower/inner_simulation.py", "-x", "-s", timeout=880)
 
 
 @pytest.mark.engines

@@ -144,7 +144,9 @@ def test_a_run_that_is_resumed_takes_the_same_steps(tmp_path):
     problem, method = random_problem(), "accelerated-sgd:batch_size=3,restart=true"
     whole = danl.solve(problem, method=method, max_rounds=30, tol=0.0)
     folder = tmp_path / "kept"
-    danl.solve(problem, method=method, max_rounds=30, tol=0.0, checkpoint=folder, callback=lambda row: row.exchange == 9)
+    danl.solve(
+        problem, method=method, max_rounds=30, tol=0.0, checkpoint=folder, callback=lambda row: row.exchange == 9
+    )
     resumed = danl.solve(problem, method=method, max_rounds=30, tol=0.0, resume=folder)
     assert len(resumed.history) == 31
     np.testing.assert_array_equal(resumed.w, whole.w)
