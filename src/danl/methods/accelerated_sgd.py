@@ -19,8 +19,8 @@ None of these papers could be opened here: the method is as we know it, and the 
   the first gradient, which is a whole one. For |w0 - w*| we take  distance = sqrt(2 f(w0) / mu), a bound where f is
   strongly convex by mu and at least 0; without a penalty  f(w0) / |grad f(w0)|, where a line down the gradient is 0.
 - Without noise, sigma = 0, it keeps  f(w) - f* <= 4 L |w0 - w*|^2 / (t (t + 2))  after t steps.
-- `restart` begins anew, x = w and t = 1, after ceil(4 / sqrt(2 learning_rate mu)) steps: by the bound above, mu the strong
-  convexity, the gap to f* is half of what it was, so that convergence is linear. With mini-batches T is that
+- `restart` begins anew, x = w and t = 1, after ceil(4 / sqrt(2 learning_rate mu)) steps: by the bound above, with mu
+  the strong convexity, the gap to f* is half of what it was, so that convergence is linear. With mini-batches T is that
   number, and the noise is left: the longer stages that the theory has against it are not here.
 - With whole shards the gradient at `middle` is everyone's: where it is small enough, `middle` is returned.
 - Open in the papers: who is absent. Those who answer are averaged.

@@ -17,7 +17,7 @@ held against the printed paper.
 - Snapshots are a barrier, as in the authors' code: no worker reads a model from before one. There w is looked at for
   the end, as everyone's whole gradient is known. The next snapshot is the last inner model, as in that code; the theory
   takes one of them at random.
-- learning_rate: min(1 / L, 0.1 / L_rows) / (1 + delay), L_rows that of mini-batches
+- learning_rate: min(1 / smoothness, 0.1 / batch_smoothness) / (1 + delay), of f and of its mini-batches
   (`danl.methods.mini_batches`). With one worker and one row a batch it is 0.1 over that of the worst row, the theory's
   choice; a delay divides it as the theory does where data is not sparse. The constants come with the first snapshot.
 - Differs from the paper: a step is the mean over all workers, and a delay is simulated, drawn for every worker and step
