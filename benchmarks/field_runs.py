@@ -58,7 +58,7 @@ class Rival:
 
     label: str
     spec: str
-    """With {} for a step size that is tuned, as a multiple of 1 / L."""
+    """With {} for a step size that is tuned: a multiple of 1 / L, or a share of the method's own step."""
     step: str
     """Where the step size is from."""
     grid: tuple[float, ...] = ()
@@ -82,7 +82,7 @@ RIVALS = (
     Rival("fedavg", "fedavg", "10 steps of 1 / L", second_order=False),
     Rival("accelerated-sgd", "accelerated-sgd", "1 / (2 L), growing (AC-SA)", second_order=False),
     Rival("svrg", "svrg:learning_rate={}/L", "tuned", WIDE, second_order=False),
-    Rival("spider-sqn", "spider-sqn:learning_rate={}/L", "tuned", WIDE),
+    Rival("spider-sqn", "spider-sqn:learning_rate={}", "tuned", (0.05, 0.1, 0.25, 0.5, 1.0)),
     Rival("pruned-sgd", "pruned-sgd:learning_rate={}/L", "tuned", WIDE, second_order=False),
     Rival("dsgd", "dsgd:learning_rate={}/L", "tuned", WIDE, second_order=False, graph=True),
     Rival("st-sopro", "st-sopro", "safe damping", graph=True),

@@ -1,6 +1,7 @@
 """SPIDER-SQN: fewer gradients of rows than the same steps on whole shards, or without curvature.
 
-The lead over whole shards is one of many rows: on a1a, with 1,605 of them, it is slight, and none at every norm and step.
+The lead over whole shards is one of many rows. On a1a, which has 1,605, it is slight, and not there at every norm or
+with every step.
 """
 
 from __future__ import annotations

@@ -45,6 +45,13 @@ def test_one_by_one_and_through_messages_the_run_is_the_same(name):
     np.testing.assert_allclose(runs[0].w, runs[1].w, rtol=1e-9, atol=1e-10)
 
 
+def test_masks_of_pruned_models_are_in_the_history():
+    result = danl.solve(problem(), method="pruned-sgd", policy="coverage:psi=2", regions=3, max_rounds=6)
+    later = [row for row in result.history if row.kind == "pruned-steps"]
+    assert later
+    assert all(row.coverage == (2, 2, 2) for row in later)
+
+
 @pytest.mark.parametrize("name", FIELD)
 def test_absences_end_nothing(name):
     result = danl.solve(problem(), method=name, max_rounds=25, engine="local:dropout=0.2")

@@ -70,6 +70,9 @@ class ReplyForm:
         if isinstance(task, OwnTask):
             if task.gradient_field is not None:
                 rows = replace(rows, gradients=np.array([getattr(reply, task.gradient_field) for reply in replies]))
+            masks = [getattr(reply, "mask", None) for reply in replies]
+            if all(mask is not None for mask in masks):
+                rows = replace(rows, masks=np.array(masks, dtype=bool))
             return replace(rows, messages=dict(received))
         if isinstance(task, GRADIENTS):
             choose, own = getattr(task, "choose", False), getattr(task, "mask", None)
