@@ -189,3 +189,68 @@ def test_the_cubic_step_minimises_its_model():
         slope = gradient + hessian @ p + bound / 2 * np.linalg.norm(p) * p
         assert np.linalg.norm(slope) < 1e-6 * np.linalg.norm(gradient)
     np.testing.assert_allclose(unpack(pack(hessian), D), hessian)
+
+
+class Absent(Local):
+    """Workers that never answer."""
+
+    def __init__(self, workers, kind):
+        super().__init__()
+        self.gone, self.kind = workers, kind
+
+    def exchange(self, exchange, **options):
+        replies = super().exchange(exchange.without(self.gone), **options)
+        missing = [worker for worker in self.gone if worker in exchange.workers]
+        return danl.frozen.replace(
+            replies, failures={worker: danl.protocol.messages.Failure(worker, self.kind) for worker in missing}
+        )
+
+
+@pytest.mark.parametrize("kind", ["timeout", "gone"])
+@pytest.mark.parametrize("method", ["fednl", "fednl:pp=2", "fednl:step=shift"])
+def test_a_worker_that_is_never_there_does_not_stop_the_others(method, kind):
+    made = problem()
+    result = danl.solve(made, method=method, engine=Absent([3], kind), max_rounds=150)
+    others = [each for i, each in enumerate(made.local_objectives) if i != 3]
+    gradient = np.mean([each.value_and_gradient(result.w)[1] for each in others], axis=0)
+    assert np.linalg.norm(gradient) < 1e-6
+
+
+def test_workers_that_forget_all_the_time_still_get_there():
+    """Each then sends its whole Hessian: Newton's method."""
+
+    class Always(Local):
+        def exchange(self, exchange, **options):
+            if exchange.task.exchange % 2:
+                for worker in self._workers[::2]:
+                    worker.slots.clear()
+            else:
+                for worker in self._workers[1::2]:
+                    worker.slots.clear()
+            return super().exchange(exchange, **options)
+
+    made = problem()
+    result = danl.solve(made, method="fednl", engine=Always(), max_rounds=100)
+    assert np.linalg.norm(made.value_and_gradient(result.w)[1]) < 1e-6
+
+
+def test_a_cubic_step_needs_a_bound():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.poisson(1.0, size=60)
+    made = danl.Problem(danl.partition(X, y, workers=3, seed=0), loss="poisson", alpha=1e-2)
+    with pytest.raises(danl.InputError, match="give one, for example --method fednl:cr=true,lipschitz=1"):
+        danl.solve(made, method="fednl:cr=true")
+    assert danl.solve(made, method="fednl:cr=true,lipschitz=5", max_rounds=200).status == "converged"
+
+
+def test_a_bound_or_an_error_that_is_not_finite_is_a_broken_rule():
+    class Lying(Local):
+        def _one_by_one(self, exchange, deadline):
+            answers = super()._one_by_one(exchange, deadline)
+            if exchange.task.exchange == 2:
+                answers[1] = danl.frozen.replace(answers[1], error=np.inf)
+            return answers
+
+    result = danl.solve(problem(), method="fednl:step=shift", engine=Lying(), max_rounds=200)
+    assert [failure.kind for failure in result.failures][:1] == ["invalid"]
+    assert any("error is not finite" in note for note in result.notes)

@@ -52,3 +52,11 @@ def test_the_length_has_bounds():
     assert length_from_null(0.0) == 1.0
     assert length_from_null(0.2) == pytest.approx(1.25)
     assert length_from_null(0.9) == length_from_null(7.0) == LONGEST
+
+
+def test_a_run_that_is_resumed_before_its_first_step_has_the_same_one(tmp_path):
+    X, y, _ = two_normal_classes(rows=2_000)
+    problem = danl.Problem(danl.partition(X, y, workers=4, seed=0), alpha=1e-3, intercept=True)
+    whole = danl.solve(problem)
+    danl.solve(problem, checkpoint=tmp_path / "kept", callback=lambda row: row.exchange == 0)
+    np.testing.assert_array_equal(danl.solve(problem, resume=tmp_path / "kept").w, whole.w)

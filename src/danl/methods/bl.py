@@ -233,14 +233,14 @@ class BasisLearn(HoldsHessian):
         before = state.known.with_begun(replies.messages, setup.n_coefficients // setup.n_outputs)
         after = before.with_news(replies.messages, self.compressor, self.rates(before)).without(forgot)
         state = replace(state, known=after)
-        if not replies.messages or (forgot and self.pp is None):  # the same again, with those that begin anew
+        if not replies.messages:  # the same again, with those that begin anew
             return state, Info()
         sent = {
             worker: before.gradient(worker, reply.gradient, state.w, setup)
             for worker, reply in replies.messages.items()
             if reply.gradient.size
         }
-        mean, info = np.zeros(0), Info()
+        mean = np.zeros(0)
         if sent:
             mean = np.asarray(shares(setup.weights, replies.workers) @ np.array(list(sent.values())))
             state = self._with_gradients(state, sent, mean)
@@ -251,7 +251,7 @@ class BasisLearn(HoldsHessian):
                 here = replace(info, objective=loss, exact_norm=float(np.linalg.norm(mean)))
                 return replace(state, status="converged"), here
         w = self._stepped(state, before, setup) if self.pp is None else self._solved(state, setup)
-        return (replace(state, status="diverged"), Info()) if w is None else (replace(state, w=w), info)
+        return replace(state, status="diverged") if w is None else replace(state, w=w), Info()
 
     def _with_gradients(self, state: BasisLearnState, sent: Mapping[int, Array], mean: Array) -> BasisLearnState:
         """Line 4, or of BL2 the same for each that took part."""

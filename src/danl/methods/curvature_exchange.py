@@ -86,7 +86,7 @@ def new_curvature(
         numbers = hessians.matrix()
     else:
         numbers = numbers / float(weights[sent].sum())
-    convex = setup.rows_here and dtype == "float64"
+    convex = setup.rows_here and dtype == "float64" and bool(sent[weights > 0].all())  # the penalty is everyone's
     made = build(form, numbers, setup.regions, mu, sketch, dtype, least, convex=convex)
     if not options.pairs:
         return made, hessians

@@ -49,13 +49,13 @@ from danl.methods.proven_end import proven_decrement
 from danl.methods.shared_options import check_options
 from danl.objective.regions import IntArray, Regions
 from danl.protocol.compressors import Compressed, make_compressor
-from danl.protocol.messages import Array, Exchange, LossTask, pack, packed_size, unpack
+from danl.protocol.messages import Array, Exchange, LossTask, Mask, pack, packed_size, unpack
 from danl.protocol.replies import Replies
 from danl.protocol.streams import PARTICIPANTS, stream
 from danl.server.aggregation import mean_gradient, mean_loss
 from danl.server.curvature import project
 from danl.storage.serialize import storable
-from danl.tasks.learned_hessian import Begin, LearnReply, LearnTask
+from danl.tasks.learned_hessian import UNBOUNDED, Begin, LearnReply, LearnTask
 
 SUFFICIENT, SHORTER, MOST_TRIALS = 0.5, 0.5, 60
 """c and gamma of the line search, as in the authors' code, and how often a step is made shorter at most."""
@@ -71,23 +71,27 @@ class Learned:
     mean: Array  # packed: H
     errors: Array  # l_i
     lipschitz: Array
+    begun: Mask  # who has told of itself, be it that it has lost it since
     told: Array  # the newest gradient of each, (N, d); of pp (H_i + l_i I) x_i - g_i with x_i where it was asked about
 
     @classmethod
     def nothing(cls, n: int, d: int) -> Learned:
         none = np.zeros(packed_size(d))
-        return cls(np.zeros(n, dtype=np.int64), (none,) * n, none, np.zeros(n), np.zeros(n), np.zeros((n, d)))
+        begun, told = np.zeros(n, dtype=bool), np.zeros((n, d))
+        return cls(np.zeros(n, dtype=np.int64), (none,) * n, none, np.zeros(n), np.zeros(n), begun, told)
 
     def with_begun(self, messages: Mapping[int, LearnReply], initial: Begin, weights: Array) -> Learned:
         """With H_i^0 of those who begin, and the errors that came."""
         hessians, mean, errors, lipschitz = list(self.hessians), self.mean, self.errors.copy(), self.lipschitz.copy()
+        told = self.begun.copy()
+        told[list(messages)] = True
         for worker, reply in messages.items():
             errors[worker], lipschitz[worker] = reply.error, reply.lipschitz
             if reply.version == 0:
                 begun = reply.numbers if initial == "hessian" else np.zeros_like(mean)
                 mean = mean + weights[worker] * (begun - hessians[worker])
                 hessians[worker] = begun
-        return replace(self, hessians=tuple(hessians), mean=mean, errors=errors, lipschitz=lipschitz)
+        return replace(self, hessians=tuple(hessians), mean=mean, errors=errors, lipschitz=lipschitz, begun=told)
 
     def with_news(
         self, messages: Mapping[int, LearnReply], restore: Callable[[Compressed], Array], initial: Begin, weights: Array
@@ -112,8 +116,12 @@ class Learned:
         """Line 8: g; who is absent counts with what it told last, who has told nothing does not count."""
         if len(replies.senders) == len(weights):
             return mean_gradient(replies, weights)
-        counted = np.where(self.versions > 0, weights, 0.0)
-        return np.asarray(counted @ self.told / counted.sum())
+        return np.asarray(self.shares(weights) @ self.told)
+
+    def shares(self, weights: Array) -> Array:
+        """The weights of those who have told of themselves, which sum to 1."""
+        counted = np.where(self.begun, weights, 0.0)
+        return np.asarray(counted / counted.sum())
 
     def without(self, workers: list[int]) -> Learned:
         """With these begun anew."""
@@ -132,7 +140,6 @@ class FedNLState:
     direction: Array | None = None  # of a line search
     slope: float = 0.0
     length: float = 1.0
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -209,7 +216,7 @@ class FedNL:
             return setup.ask_everyone("loss", LossTask(turn.exchange, state.w + state.length * state.direction))
         versions, d = state.learned.versions, setup.n_coefficients
         workers = np.arange(setup.n_workers)
-        if self.pp is not None and versions.all():
+        if self.pp is not None and state.learned.begun.any():
             rng = stream(setup.seed, PARTICIPANTS, turn.exchange)
             workers = np.sort(rng.choice(setup.n_workers, size=self.pp, replace=False))
         alpha = self.rate(d)
@@ -234,7 +241,8 @@ class FedNL:
             return self._tried(state, replies, setup)
         forgot = [worker for worker, failure in replies.failures.items() if failure.kind == "forgot"]
         if not replies.messages and not forgot:
-            return too_few(state, replies)
+            others = self.pp is not None and len(replies.failures) < setup.n_workers
+            return (state, Info()) if others else too_few(state, replies)
         d, compressor = setup.n_coefficients, make_compressor(self.compressor)
         alpha = self.rate(d)
         begun = state.learned.with_begun(replies.messages, self.initial, setup.weights)  # H^k: before S is added
@@ -242,7 +250,7 @@ class FedNL:
             replies.messages, lambda sent: alpha * compressor.restore(sent, d), self.initial, setup.weights
         )
         after = after.without(forgot)
-        if forgot or not replies.messages:  # the same again, with those that begin anew
+        if not replies.messages:  # the same again, with those that begin anew
             return replace(state, learned=after), Info()
         if self.pp is not None:
             return self._with_participants(state, after, replies, setup)
@@ -253,22 +261,27 @@ class FedNL:
         here = Info(decrement, objective=loss, exact_norm=float(np.linalg.norm(gradient)))
         if decrement <= setup.tol:
             return replace(state, status="converged"), here
-        direction = self._direction(replace(begun, versions=after.versions), gradient, setup)
+        direction = self._direction(begun, gradient, setup)
         if direction is None:
             return replace(state, status="diverged"), Info()
         if self.ls and not replies.failures:
             return replace(state, direction=direction, slope=float(gradient @ direction), length=1.0), here
-        return replace(state, w=state.w + direction), Info(decrement)
+        return replace(state, w=state.w + direction), Info()
 
     def _direction(self, learned: Learned, gradient: Array, setup: Setup) -> Array | None:
         """Line 11 or 12, or the cubic step; None where what is learned is not finite."""
-        d, weights = setup.n_coefficients, setup.weights
-        share = float(weights[learned.versions > 0].sum())  # of those who have begun
-        hessian, shift = unpack(learned.mean, d) / share, float(weights @ learned.errors) / share
+        d, shares = setup.n_coefficients, learned.shares(setup.weights)
+        share = float(setup.weights[learned.begun].sum())
+        hessian, shift = unpack(learned.mean, d) / share, float(shares @ learned.errors)
         if not (np.isfinite(hessian).all() and np.isfinite(gradient).all()):
             return None
         if self.cr:
-            bound = float(weights @ learned.lipschitz) if self.lipschitz is None else self.lipschitz
+            if self.lipschitz is None and (learned.lipschitz[learned.begun] == UNBOUNDED).any():
+                raise InputError(
+                    "cr=true: the Hessian of this loss has no bound on how fast it changes; give one, for example "
+                    "--method fednl:cr=true,lipschitz=1"
+                )
+            bound = float(shares @ learned.lipschitz) if self.lipschitz is None else self.lipschitz
             return cubic_step(hessian + shift * np.eye(d), gradient, bound)
         if self.step == "shift":
             return -project(hessian + shift * np.eye(d), setup.floor(self.mu)).solve(gradient)
@@ -291,12 +304,11 @@ class FedNL:
             if info.decrement <= setup.tol:
                 here = replace(info, objective=loss, exact_norm=float(np.linalg.norm(mean)))
                 return replace(state, learned=learned, status="converged"), here
-        if not learned.versions.all():  # some have yet to begin
-            return replace(state, learned=learned), info
-        hessian = unpack(learned.mean, d) + float(weights @ learned.errors) * np.eye(d)
+        shares, share = learned.shares(weights), float(weights[learned.begun].sum())
+        hessian = unpack(learned.mean, d) / share + float(shares @ learned.errors) * np.eye(d)
         if not (np.isfinite(hessian).all() and np.isfinite(told).all()):
             return replace(state, learned=learned, status="diverged"), info
-        return replace(state, w=project(hessian, setup.floor(self.mu)).solve(weights @ told), learned=learned), info
+        return replace(state, w=project(hessian, setup.floor(self.mu)).solve(shares @ told), learned=learned), Info()
 
     def _tried(self, state: FedNLState, replies: Replies, setup: Setup) -> tuple[FedNLState, Info]:
         """Algorithm 3's search: on with the step if it is low enough, else a shorter one."""
@@ -323,8 +335,9 @@ def cubic_step(hessian: Array, gradient: Array, bound: float) -> Array:
     def length(r: float) -> float:
         return float(np.linalg.norm(turned / np.maximum(values + bound * r / 2, np.finfo(float).tiny)))
 
-    if bound <= 0:
-        return np.asarray(-vectors @ (turned / np.maximum(values, np.finfo(float).tiny)))
+    if bound <= 0:  # Newton's step, and none where the curvature is rounding
+        known = values > len(values) * np.finfo(float).eps * np.abs(values).max(initial=0.0)
+        return np.asarray(-vectors @ np.divide(turned, values, out=np.zeros_like(turned), where=known))
     low = 2 * least / bound
     high = max(low, 1e-300) + math.sqrt(2 * float(np.linalg.norm(gradient)) / bound) + 1e-300
     while length(high) > high:

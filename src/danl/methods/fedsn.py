@@ -17,11 +17,12 @@ paper, and the numbers of the lines are ours.
   distribution, so that every F_i is f on average. Where the shards are parts of a data set, they are not: with whole
   shards and many steps it comes to rest where  sum_i weight_i H_i^-1 grad F_i(w) = 0,  which is not the optimum.
 - global_gradient=true asks everyone for the gradient first, one more exchange a round, and has it in place of g_S in
-  line 3. It comes to rest at the optimum, whatever the shards: GIANT, with SGD in place of the solver. The run then can
+  line 3. Its only rest is the optimum, whatever the shards: GIANT without its line search, with SGD in
+  place of the solver, so it may diverge where shards are unlike. The run then can
   end as "converged".
 - Differs from the paper: its rates are tuned. Default here: 1 / L_i, of every worker its own, where L_i bounds the
-  curvature of whatever it draws (`danl.tasks.quadratic_steps`): no step grows, on any data. H_S and g_S are of the same
-  rows, which is one pass over them; the last u_i is sent, not an average.
+  curvature of whatever it draws (`danl.tasks.quadratic_steps`): no local step grows, on any data. H_S and g_S
+  are of the same rows, which is one pass over them; the last u_i is sent, not an average.
 - Steps see only curvature above about 1 / (learning_rate * steps). Along flatter directions the round is
   learning_rate * steps of gradient descent.
 - Mini-batches with a fixed rate leave a floor of noise.

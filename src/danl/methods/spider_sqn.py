@@ -144,7 +144,7 @@ class SpiderSQN:
             state = replace(state, gamma=smoothness, delta=DELTA * smoothness)
         if state.whole and not replies.failures:
             state = self._with_pair(state, gradient - state.estimate)
-        return self._stepped(replace(state, estimate=gradient, whole=not replies.failures)), Info(decrement)
+        return self._stepped(replace(state, estimate=gradient, whole=not replies.failures)), Info()
 
     def _with_pair(self, state: SpiderState, y: Array) -> SpiderState:
         """Lines 3 to 6."""

@@ -124,7 +124,7 @@ class SVRG:
         if state.learning_rate is None:
             state = replace(state, learning_rate=self._rate(replies, setup))
         state = replace(state, snapshot=state.w, gradient=gradient, recent=state.w[None])
-        return self._after_step(state, gradient, setup), Info(decrement)
+        return self._after_step(state, gradient, setup), Info()
 
     def _after_step(self, state: SVRGState, direction: Array, setup: Setup) -> SVRGState:
         """Line 5."""

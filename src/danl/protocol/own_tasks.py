@@ -35,6 +35,10 @@ OWN_TASKS: dict[str, type[OwnTask]] = {}
 """Those there are, by the name that sites know them by."""
 
 
+class FewRowsError(Exception):
+    """A mini-batch of fewer rows than a site answers about."""
+
+
 @dataclass(frozen=True)
 class Workplace:
     """Where a task is worked on: a worker's number, its rows, and what is common to the run."""
@@ -43,13 +47,22 @@ class Workplace:
     objective: LocalObjective
     regions: Regions
     seed: int
+    least_rows: int = 1
+    """The fewest rows that an answer may be of."""
 
     def rows(self, purpose: int, size: int | None, *key: int) -> np.ndarray[Any, np.dtype[np.int64]] | None:
-        """A mini-batch, drawn with replacement by a function of seed, purpose and key; None for all rows."""
+        """A mini-batch, drawn with replacement by a function of seed, purpose and key; None for all rows.
+
+        `FewRowsError` where it is of fewer rows than the site answers about: whoever chooses seed and key could look
+        for a draw that has few rows many times.
+        """
         if size is None:
             return None
         draws = stream(self.seed, purpose, *key, self.worker).random(size)
-        return (draws * self.objective.n_rows).astype(np.int64)
+        rows = (draws * self.objective.n_rows).astype(np.int64)
+        if self.least_rows > 1 and len(np.unique(rows)) < self.least_rows:
+            raise FewRowsError
+        return rows
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,13 @@ def array_fields(message: Any) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of a message by the names of their fields."""
     values = {part.name: getattr(message, part.name) for part in fields(message)}
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+
+def number_fields(message: Any) -> dict[str, float]:
+    """The floats of a message that must be finite: all but its loss, which is looked at by itself, and smoothness."""
+    values = {part.name: getattr(message, part.name) for part in fields(message)}
+    named = {name: value for name, value in values.items() if name != "loss" and not name.endswith("smoothness")}
+    return {name: float(value) for name, value in named.items() if isinstance(value, float | np.floating)}
 
 
 def vectors_fault(reply: Any, lengths: Mapping[str, int], dtype: type = np.float64) -> str | None:

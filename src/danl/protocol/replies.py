@@ -38,7 +38,7 @@ from danl.protocol.messages import (
     ModelTask,
     ScoresTask,
 )
-from danl.protocol.own_tasks import OwnTask, array_fields
+from danl.protocol.own_tasks import OwnTask, array_fields, number_fields
 
 HUGE = 1e150
 """A model with an entry above this has blown up: what workers then say is not held against them."""
@@ -291,7 +291,7 @@ class ReplyRules:
             if worker not in excused and not np.isfinite(np.where(counted, gradient, 0.0)).all():
                 blame(worker, "its gradient is not finite")
         for worker, message in replies.messages.items():
-            for name, value in array_fields(message).items():
+            for name, value in (array_fields(message) | number_fields(message)).items():
                 if worker not in excused and not np.isfinite(value).all():
                     blame(worker, f"its {NAMES.get(name, name)} is not finite")
         for name, values in replies.values.items():
@@ -368,6 +368,7 @@ def _sums_are_finite(replies: Replies, *, losses: bool) -> bool:
     arrays = [replies.losses] if losses else []
     for message in replies.messages.values():
         arrays += [each.astype(float, copy=False) for each in array_fields(message).values()]
+        arrays.append(np.array(list(number_fields(message).values()), dtype=float))
     if replies.gradients is not None:
         arrays.append(replies.gradients)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -108,7 +108,8 @@ class Loop:
             self.history, self.failures = resumed.history, list(resumed.failures)
             self.state = resumed_state(resumed.state, run.setup.tol)
             run = centred(run, self.state.centre)
-            self.run = replace(run, setup=replace(run.setup, w0=self.state.w0))
+            from_null = self.state.log_odds_from_null
+            self.run = replace(run, setup=replace(run.setup, w0=self.state.w0, log_odds_from_null=from_null))
         self.separated_below = separation_bound(run.problem)
         self.most_rows = run.setup.setting.max_rounds + run.ask_moments  # the means of the columns are one more
 

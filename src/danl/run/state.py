@@ -71,6 +71,8 @@ class RunState:
     """When that was, and why."""
     status: Status | None = None
     """How the newest exchange ended the run; None while it goes on."""
+    log_odds_from_null: bool = False
+    """As `Setup` has it, for a run that is resumed before its first step."""
 
 
 def first_state(run: PreparedRun) -> RunState:
@@ -94,7 +96,8 @@ def start_of(run: PreparedRun) -> dict[str, Any]:
         ceiling = there + (abs(run.problem.objective(np.zeros_like(w0))) if w0.any() else there)
         if math.isinf(ceiling):
             raise InputError("w0: the objective is infinite there; start nearer to zero, or leave it out for zeros")
-    return {"method_state": method_state, "w": w0, "w0": w0, "centre": run.problem.centre, "ceiling": ceiling}
+    begun = {"method_state": method_state, "w": w0, "w0": w0, "centre": run.problem.centre, "ceiling": ceiling}
+    return begun | {"log_odds_from_null": run.setup.log_odds_from_null}
 
 
 def resumed_state(state: RunState, tol: float) -> RunState:

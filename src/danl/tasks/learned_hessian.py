@@ -33,6 +33,8 @@ from danl.protocol.streams import COMPRESSION, stream
 
 Begin = Literal["hessian", "zero"]
 Basis = Literal["standard", "data"]
+UNBOUNDED = -1.0
+"""In place of a bound that there is none of."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ class LearnTask(StatefulTask):
     def fault(self, reply: Any, d: int) -> str | None:
         if reply.version != self.version:
             return "it answered from another version than the one asked for"
-        if not all(isinstance(value, float) and value >= 0 for value in (reply.error, reply.lipschitz)):
+        told = reply.error, 0.0 if reply.lipschitz == UNBOUNDED else reply.lipschitz
+        if not all(isinstance(value, float) and value >= 0 for value in told):
             return "its error or its bound is no number"
         side, sent, whole = d, 0, self.version == 0 and self.begin == "hessian"
         if self.basis == "data":
@@ -150,6 +153,6 @@ def for_outputs(vectors: Array, n_outputs: int) -> Array:
 
 
 def third_derivative(objective: LocalObjective) -> float:
-    """A Lipschitz constant of the Hessian: third_bound * mean |a|^3; 0 where the loss has no bound."""
+    """A Lipschitz constant of the Hessian: third_bound * mean |a|^3; UNBOUNDED where the loss has no bound."""
     bound = objective.loss.third_bound
-    return float(bound * (objective.row_weights @ objective.row_norms**3)) if np.isfinite(bound) else 0.0
+    return float(bound * (objective.row_weights @ objective.row_norms**3)) if np.isfinite(bound) else UNBOUNDED

@@ -45,7 +45,11 @@ class ProximalStepTask(OwnTask):
         with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss shows it
             metric = self.scale * place.objective.sample(rows).hessian(self.w)
             metric.flat[:: len(metric) + 1] += self.damping
-            step = np.asarray(np.linalg.solve(metric, self.scale * gradient + self.pull), dtype=np.float64)
+            pull = self.scale * gradient + self.pull
+            try:
+                step = np.asarray(np.linalg.solve(metric, pull), dtype=np.float64)
+            except np.linalg.LinAlgError:  # nothing is known along some direction: no step along it
+                step = np.asarray(np.linalg.pinv(metric, hermitian=True) @ pull, dtype=np.float64)
         return ProximalStepReply(place.worker, self.exchange, step, loss)
 
     def fault(self, reply: Any, d: int) -> str | None:

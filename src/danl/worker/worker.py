@@ -39,10 +39,12 @@ class Worker:
     seed: int
     slots: dict[str, Slot] = field(default_factory=dict)
     """What is kept between tasks of this run, by name."""
+    least_rows: int = 1
+    """The fewest rows that a mini-batch of a task that brings its own work may be of."""
 
     @property
     def _place(self) -> Workplace:
-        return Workplace(self.index, self.objective, self.regions, self.seed)
+        return Workplace(self.index, self.objective, self.regions, self.seed, self.least_rows)
 
     def answer(self, task: msg.Task) -> msg.Reply | msg.Failure:
         """Do what the task asks; a failure where it counts on what is not kept here."""

@@ -25,9 +25,10 @@ from danl.engines.flower.kept_margins import KeptMargins
 from danl.engines.flower.kept_slots import KeptSlots
 from danl.engines.flower.opening import Opening
 from danl.errors import InputError, bad_argument
+from danl.frozen import replace
 from danl.objective.losses import make_loss
 from danl.protocol.messages import TASKS, Failure, FailureKind, GradientReply, GradientTask, Reply, Task
-from danl.protocol.own_tasks import OWN_TASKS
+from danl.protocol.own_tasks import OWN_TASKS, FewRowsError
 from danl.protocol.wire import WireError, decode, encode, most_bytes
 from danl.spec import unknown_name
 
@@ -161,7 +162,7 @@ class Site:
 
     def _answer(self, data: object, terms: Opening, margins: KeptMargins, slots: KeptSlots) -> Reply | Failure:
         shard = self.reference.read()
-        worker = terms.worker_for(shard)
+        worker = replace(terms.worker_for(shard), least_rows=self.rules.min_rows)
         d = worker.objective.layout.n_coefficients
         task = decode(data, most_bytes=most_bytes(d, d))  # type: ignore[arg-type]  # decode looks at the type itself
         if not isinstance(task, Task):
@@ -175,7 +176,10 @@ class Site:
         self._check(task, shard.n_rows, d, trained)
         margins.put_back(worker.objective)
         slots.put_back(worker, task)
-        reply = worker.answer(task)
+        try:
+            reply = worker.answer(task)
+        except FewRowsError:
+            raise RefusedError(f"min-rows: a draw of fewer rows than the {self.rules.min_rows} asked for") from None
         margins.keep(worker.objective)
         slots.keep(worker, task)
         if chosen and isinstance(reply, GradientReply):
