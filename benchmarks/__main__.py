@@ -35,6 +35,7 @@ OTHERS = {
     "senders": "senders",
     "certify": "certificates",
     "field": "field",
+    "fednl": "fednl_numbers",
     "walk": "walk",
     "tree": "tree",
     "recorded": "recorded",
@@ -52,7 +53,8 @@ def main(words: list[str]) -> int:
         "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured, method: other tables of "
         "docs/method.md. fleets: the tables of docs/heterogeneous.md, senders: those of who sends "
         "curvature in docs/method.md; status 1 if a bar is missed. certify: that of docs/theory.md, 48 runs; "
-        "status 1 if one violates a theorem. field: docs/field.md, the methods of the field side by side. "
+        "status 1 if one violates a theorem. field: docs/field.md, the methods of the field side by side; "
+        "fednl: FedNL's numbers there. "
         "tree: the figure of docs/architecture.md. "
         "walk: what one round calls, file by file. recorded: runs of two versions compared. versions: their seconds. "
         "--docs writes into the "

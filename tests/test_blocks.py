@@ -11,7 +11,7 @@ from benchmarks.__main__ import OTHERS, PARTS, main
 from benchmarks.blocks import BLOCKS, ROOT, commit, made_with, put_between_markers
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-WRITTEN_ELSEWHERE = {"claims", "open-points", "field"}
+WRITTEN_ELSEWHERE = {"claims", "open-points", "field", "fednl"}
 """docs/reproduction.md, by `python -m benchmarks reproduction --docs`, and docs/field.md, by `... field --docs`."""
 COMMAND = re.compile(r"python -m benchmarks ([a-z_]+)((?: --[a-z-]+)*)")
 MADE_WITH = re.compile(r"^Measured with danl \S+ \((commit [0-9a-f]{7,} of \d{4}-\d\d-\d\d|not a git checkout)", re.M)
