@@ -52,12 +52,17 @@ def claims_table(found: list[dict[str, Any]]) -> str:
     lines = [
         [
             f"`{each['method']}`",
-            *(str(each[name]) for name in CLAIM_COLUMNS[1:-1]),
+            *(_cell(each[name]) for name in CLAIM_COLUMNS[1:-1]),
             "yes" if each["holds"] else "**no**",
         ]
         for each in found
     ]
     return markdown_table(list(CLAIM_COLUMNS), lines, left=len(CLAIM_COLUMNS))
+
+
+def _cell(text: object) -> str:
+    """Text as a cell of a table: a bar in it ends none."""
+    return str(text).replace("|", "\\|").replace("*", "\\*")
 
 
 def report(rows: list[Judged], plan: Plan, found: list[dict[str, Any]]) -> str:
