@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.blocks import markdown_table
-from benchmarks.field_runs import COSTS, FieldRun, FieldStore, Plan, Rival
+from benchmarks.field_runs import FieldRun, FieldStore, Plan, Rival
 
 GAPS = (1e-4, 1e-8, 1e-12)
 MEASURES = {
@@ -299,16 +299,3 @@ def sentences(rows: Sequence[Judged]) -> list[str]:
     pairs = ", ".join(f"`{label}` {count}" for label, count in zip(first_order, got, strict=True))
     told.append(f"First-order methods that reach 1e-4 within the exchanges allowed: {pairs}.")
     return told[:10]
-
-
-__all__ = [
-    "COSTS",
-    "against_table",
-    "by_problem",
-    "curves",
-    "judged",
-    "overview",
-    "profile",
-    "sentences",
-    "winners_table",
-]

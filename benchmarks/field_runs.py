@@ -29,7 +29,6 @@ import numpy as np
 from benchmarks.network import NETWORKS
 from danl.engines.local import Local
 from danl.errors import DanlWarning
-from danl.objective.problem import Problem
 from danl.protocol.costs import seconds_each, work_rows
 from danl.protocol.message_bytes import bytes_down, bytes_up
 from danl.reproduce.execute import digest, prepared, with_learning_rate
@@ -282,8 +281,3 @@ class Plan:
 
 
 QUICK = Plan(data=("a1a",), penalties=("alpha=0.001",), workers=(10,), partitions=("iid",), seeds=(0,), rounds=60)
-
-
-def smoothness_of(problem: Problem) -> float:
-    """L, as step sizes are multiples of 1 / L."""
-    return float(problem.weights @ [local.smoothness() for local in problem.local_objectives])

@@ -41,7 +41,7 @@ from danl.methods.proven_end import proven_decrement
 from danl.objective.regions import IntArray
 from danl.protocol.messages import Array, Exchange, GradientTask
 from danl.protocol.replies import Replies
-from danl.server.aggregation import mean_gradient, mean_loss, shares
+from danl.server.aggregation import mean_gradient, mean_loss, mean_of_messages, shares
 from danl.storage.serialize import storable
 from danl.tasks.newton_directions import CorrectedDirectionTask, HessianProductsTask
 
@@ -121,7 +121,7 @@ class Dingo:
             return self._tried(state, replies, setup)
         if state.hessian_gradient is None:
             return self._first_two_cases(state, replies, setup)
-        direction = _mean(replies, setup, "direction")
+        direction = mean_of_messages(replies, setup.weights, "direction")
         return self._with_direction(state, direction, float(direction @ state.hessian_gradient), "case 3")
 
     def _gradient(self, state: DingoState, setup: Setup) -> Array:
@@ -130,9 +130,9 @@ class Dingo:
 
     def _first_two_cases(self, state: DingoState, replies: Replies, setup: Setup) -> tuple[DingoState, Info]:
         """Lines 3 to 5."""
-        g, h = self._gradient(state, setup), _mean(replies, setup, "product")
+        g, h = self._gradient(state, setup), mean_of_messages(replies, setup.weights, "product")
         for case, name in (("case 1", "inverse"), ("case 2", "damped")):
-            p = -_mean(replies, setup, name)
+            p = -mean_of_messages(replies, setup.weights, name)
             slope = float(p @ h)
             if not np.isfinite(slope):
                 return replace(state, status="diverged"), Info()
@@ -170,9 +170,3 @@ class Dingo:
         gradient, loss = mean_gradient(replies, setup.weights), mean_loss(replies, setup.weights)
         here = Info(proven_decrement(gradient, loss, setup), objective=loss, exact_norm=float(np.linalg.norm(gradient)))
         return (replace(state, status="converged") if here.decrement <= setup.tol else state), here
-
-
-def _mean(replies: Replies, setup: Setup, name: str) -> Array:
-    """sum_i weight_i of a vector of the replies."""
-    vectors = np.array([getattr(reply, name) for reply in replies.messages.values()])
-    return np.asarray(shares(setup.weights, replies.workers) @ vectors)

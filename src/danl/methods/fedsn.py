@@ -46,7 +46,7 @@ from danl.methods.proven_end import proven_decrement
 from danl.methods.shared_options import check_options
 from danl.protocol.messages import Array, Exchange, GradientTask
 from danl.protocol.replies import Replies
-from danl.server.aggregation import mean_gradient, mean_loss, shares
+from danl.server.aggregation import mean_gradient, mean_loss, mean_of_messages
 from danl.storage.serialize import storable
 from danl.tasks.quadratic_steps import QuadraticStepsTask
 
@@ -109,8 +109,7 @@ class FedSN:
             return too_few(state, replies)
         if self.global_gradient and state.gradient is None:
             return self._with_gradient(state, replies, setup)
-        own = shares(setup.weights, replies.workers)
-        step = own @ np.array([reply.step for reply in replies.messages.values()])
+        step = mean_of_messages(replies, setup.weights, "step")
         return FedSNState(state.w + self.beta * step), Info()  # line 5
 
     def _with_gradient(self, state: FedSNState, replies: Replies, setup: Setup) -> tuple[FedSNState, Info]:

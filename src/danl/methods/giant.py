@@ -41,7 +41,7 @@ from danl.methods.base import Info, Setup, Status, Turn, too_few
 from danl.methods.proven_end import proven_decrement
 from danl.protocol.messages import Array, Exchange, GradientTask
 from danl.protocol.replies import Replies
-from danl.server.aggregation import mean_gradient, mean_loss, shares
+from danl.server.aggregation import mean_gradient, mean_loss, mean_of_messages
 from danl.storage.serialize import storable
 from danl.tasks.newton_directions import NewtonDirectionTask
 from danl.tasks.trial_losses import TrialLossesTask
@@ -116,8 +116,7 @@ class Giant:
 
     def _with_direction(self, state: GiantState, replies: Replies, setup: Setup) -> tuple[GiantState, Info]:
         """Line 4, and without a search line 7."""
-        own = shares(setup.weights, replies.workers)
-        direction = -own @ np.array([reply.direction for reply in replies.messages.values()])
+        direction = -mean_of_messages(replies, setup.weights, "direction")
         if not np.isfinite(direction).all():
             return replace(state, status="diverged"), Info()
         if self.line_search:
@@ -130,7 +129,7 @@ class Giant:
         assert state.direction is not None
         lengths = SHORTER ** -np.arange(TRIALS, dtype=float)
         before = mean_loss(replies, setup.weights)
-        after = shares(setup.weights, replies.workers) @ np.array([each.losses for each in replies.messages.values()])
+        after = mean_of_messages(replies, setup.weights, "losses")
         promised = SUFFICIENT * lengths * float(state.direction @ state.gradient)
         low = after <= before + promised
         chosen = int(np.argmax(low)) if low.any() else TRIALS - 1

@@ -21,7 +21,6 @@ import numpy as np
 from danl.checks import check_number, check_whole
 from danl.errors import InputError
 from danl.methods.base import Setup
-from danl.protocol.messages import Array
 from danl.protocol.replies import Replies
 from danl.server.aggregation import shares
 
@@ -76,13 +75,3 @@ class StepConstants:
             batch_noise=float(np.square(weights) @ noise),
             largest=float((smoothness + per_batch).max()),
         )
-
-
-def mean_of_messages(replies: Replies, weights: Array, field: str) -> Array:
-    """sum_i weight_i of a field of the replies to a task that brings its own work, the weights renormalised."""
-    total: Array | None = None
-    for share, message in zip(shares(weights, replies.workers), replies.messages.values(), strict=True):
-        term = share * getattr(message, field)
-        total = term if total is None else total + term
-    assert total is not None, "nobody answered"
-    return total

@@ -41,11 +41,11 @@ import numpy as np
 from danl.checks import check_number, check_whole
 from danl.frozen import replace
 from danl.methods.base import Info, Setup, Status, Turn, too_few
-from danl.methods.mini_batches import BATCH_SIZE, StepConstants, batches_of_a_pass, check_steps, mean_of_messages
+from danl.methods.mini_batches import BATCH_SIZE, StepConstants, batches_of_a_pass, check_steps
 from danl.methods.proven_end import proven_decrement
 from danl.protocol.messages import Array, Exchange, GradientTask
 from danl.protocol.replies import Replies
-from danl.server.aggregation import mean_gradient, mean_loss
+from danl.server.aggregation import mean_gradient, mean_loss, mean_of_messages
 from danl.server.partial_curvature import Diagonal
 from danl.server.quasi_newton import Pairs, QuasiNewton
 from danl.storage.serialize import storable

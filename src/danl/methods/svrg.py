@@ -36,12 +36,12 @@ import numpy as np
 from danl.checks import check_whole
 from danl.frozen import replace
 from danl.methods.base import Info, Setup, Status, Turn, too_few
-from danl.methods.mini_batches import BATCH_SIZE, StepConstants, batches_of_a_pass, check_steps, mean_of_messages
+from danl.methods.mini_batches import BATCH_SIZE, StepConstants, batches_of_a_pass, check_steps
 from danl.methods.proven_end import proven_decrement
 from danl.protocol.messages import Array, Exchange, GradientTask
 from danl.protocol.replies import Replies
 from danl.protocol.streams import DELAYS, stream
-from danl.server.aggregation import mean_gradient, mean_loss
+from danl.server.aggregation import mean_gradient, mean_loss, mean_of_messages
 from danl.storage.serialize import storable
 from danl.tasks.gradient_differences import DifferenceTask
 from danl.tasks.step_constants import StepConstantsTask

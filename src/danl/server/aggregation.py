@@ -56,6 +56,16 @@ def mean_value(replies: Replies, weights: Array, name: str) -> Array:
     return _in_order(shares(weights, replies.workers), replies.values[name])
 
 
+def mean_of_messages(replies: Replies, weights: Array, field: str) -> Array:
+    """sum_i weight_i of a field of the replies to a task that brings its own work, the weights renormalised."""
+    total: Array | None = None
+    for share, message in zip(shares(weights, replies.workers), replies.messages.values(), strict=True):
+        term = share * getattr(message, field)
+        total = term if total is None else total + term
+    assert total is not None, "nobody answered"
+    return total
+
+
 def _in_order(own: Array, rows: Array) -> Array:
     if rows.ndim == 2 and 0 < rows.size <= FEW_NUMBERS:
         return np.asarray(np.add.accumulate(own[:, None] * rows, axis=0)[-1])
