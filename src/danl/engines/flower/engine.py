@@ -24,6 +24,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from danl.checks import check_seconds, check_whole, is_finite, is_whole
 from danl.data.shard import ShardInfo
 from danl.engines.flower.opening import INFO, MESSAGE, OPENING, RECORD, Opening, danl_record, message_type, named_loss
+from danl.engines.flower.pauses import Pauses
 from danl.engines.flower.site import LONGEST_DETAIL
 from danl.errors import InputError, bad_argument, warn
 from danl.frozen import replace
@@ -39,6 +40,8 @@ OFFLINE = 5
 """Flower's error code for a node that is not there."""
 RETRY_SECONDS = 3.0
 """Seconds between two messages to a site that is offline."""
+FIRST_LOOK = 0.02
+"""Seconds to the first look for replies, at most."""
 DIED = (OFFLINE, 8)
 """Flower's error codes for a node that is gone and for a ClientApp whose process crashed."""
 EXPIRED = (3, 4)
@@ -62,7 +65,7 @@ class GridEngine:
     wait : float
         Seconds to wait for the sites at the start, and for one that is offline later.
     poll : float
-        Seconds between two looks for replies.
+        Most seconds between two looks for replies; the first ones are sooner (`danl.engines.flower.pauses`).
 
     """
 
@@ -98,6 +101,7 @@ class GridEngine:
         faults: dict[int, str] = {}
         asked: dict[str, int] = {}  # nodes that have not answered, by the message that asks them
         hopeless = False
+        pauses = Pauses(FIRST_LOOK, self._poll)
         end = time.monotonic() + self._wait
         while True:
             known = {*found, *faults, *asked.values()}
@@ -120,7 +124,7 @@ class GridEngine:
                 break  # a site said that it cannot take part, and without it there are too few: waiting heals nothing
             if (len(found) >= self._sites and not asked) or time.monotonic() >= end:
                 break
-            time.sleep(self._poll)
+            time.sleep(pauses.next())
         self._late |= set(asked)
         if len(found) < self._sites:
             why = "; ".join(faults.values()) or "start their SuperNodes, and check their logs"
@@ -184,6 +188,7 @@ class GridEngine:
         waiting = self._pushed({node: message(node, seconds) for node in nodes})
         answers: dict[int, Any] = {}
         dropped = 0
+        pauses = Pauses(FIRST_LOOK, self._poll)
         while True:
             for reply in self._grid.pull_messages({*waiting, *self._late}) if waiting else ():
                 answered = reply.metadata.reply_to_message_id
@@ -202,7 +207,7 @@ class GridEngine:
             if away and now >= next_time:
                 waiting |= self._pushed({node: message(node, end - now) for node in away})
                 next_time = now + RETRY_SECONDS
-            time.sleep(min(self._poll, max(end - time.monotonic(), 0.0)))
+            time.sleep(min(pauses.next(), max(end - time.monotonic(), 0.0)))
         self._late |= set(waiting)
         return answers, dropped
 

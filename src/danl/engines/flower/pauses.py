@@ -3,12 +3,10 @@
 Flower has no way to be told of a message; everyone asks, again and again. With a pause that grows with the wait, what
 comes soon is seen soon, what takes long costs few questions, and nothing is seen later than by a tenth of its time.
 
-    pause = shortest <= SHARE * (seconds since the wait began) <= longest
+    pause = shortest <= SHARE * (all pauses since the wait began) <= longest
 """
 
 from __future__ import annotations
-
-import time
 
 SHARE = 0.1
 """Of the time waited so far that a pause takes."""
@@ -18,14 +16,15 @@ class Pauses:
     """The pauses of one wait; `begin` starts another one."""
 
     def __init__(self, shortest: float, longest: float) -> None:
-        self._shortest, self._longest = shortest, longest
+        self._shortest, self._longest = min(shortest, longest), longest
         self.begin()
 
     def begin(self) -> None:
         """Something came: what comes next may come as soon."""
-        self._since = time.monotonic()
+        self._waited = 0.0
 
     def next(self) -> float:
         """Seconds to wait now."""
-        waited = time.monotonic() - self._since
-        return min(max(SHARE * waited, self._shortest), self._longest)
+        pause = min(max(SHARE * self._waited, self._shortest), self._longest)
+        self._waited += pause
+        return pause

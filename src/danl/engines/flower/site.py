@@ -20,8 +20,9 @@ from typing import Any
 from danl.checks import check_number, check_whole
 from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
-from danl.data.shard import info_of
+from danl.data.shard import Shard, info_of
 from danl.engines.flower.kept_margins import KeptMargins
+from danl.engines.flower.kept_rows import KeptRows, folder_of_copies
 from danl.engines.flower.kept_slots import KeptSlots
 from danl.engines.flower.opening import Opening
 from danl.errors import InputError, bad_argument
@@ -102,11 +103,13 @@ class Site:
     name: str
     reference: ShardReference
     rules: SiteRules = field(default_factory=SiteRules)
+    copies: Path | None = None
+    """The folder of what was made of its file for the last message; None: it is read for every message."""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Site:
         """From the node's own configuration (``--node-config`` of its SuperNode); docs/federated.md lists the keys."""
-        known = {*_REFERENCE_KEYS, *_RULE_KEYS, "name", "data", *_FLOWERS_OWN}
+        known = {*_REFERENCE_KEYS, *_RULE_KEYS, "name", "data", "keep-rows", *_FLOWERS_OWN}
         for key in config:
             if key not in known:
                 raise unknown_name("node-config key", key, sorted(known - set(_FLOWERS_OWN)))
@@ -120,13 +123,24 @@ class Site:
         rules = {_RULE_KEYS[key]: value for key, value in config.items() if key in _RULE_KEYS}
         if "tasks" in rules:
             rules["tasks"] = tuple(task.strip() for task in str(rules["tasks"]).split(",") if task.strip())
-        return cls(name, ShardReference(path=str(config["data"]), name=name, **options), SiteRules(**rules))
+        keeps = config.get("keep-rows", True)
+        if not isinstance(keeps, bool):
+            raise bad_argument("keep-rows", keeps, "true or false")
+        copies = folder_of_copies() if keeps else None
+        return cls(name, ShardReference(path=str(config["data"]), name=name, **options), SiteRules(**rules), copies)
+
+    def rows(self) -> Shard:
+        """The site's rows, read anew where its file is another one than at the last message."""
+        reference = self.reference
+        if reference.path is None:
+            return reference.read()
+        return KeptRows(reference.path, self.copies).read(reference.read, json.dumps(reference.to_dict()))
 
     def shard_info(self, loss: object) -> str:
         """The site's name and what the server may know of its shard, as JSON."""
         if not isinstance(loss, str):
             raise bad_argument("loss", loss, "a name")
-        shard = self.reference.read()
+        shard = self.rows()
         made = make_loss(loss)
         try:
             made.check_targets(shard.y)
@@ -161,7 +175,7 @@ class Site:
             return self._failed(worker, "error", redacted(error))
 
     def _answer(self, data: object, terms: Opening, margins: KeptMargins, slots: KeptSlots) -> Reply | Failure:
-        shard = self.reference.read()
+        shard = self.rows()
         worker = replace(terms.worker_for(shard), least_rows=self.rules.min_rows)
         d = worker.objective.layout.n_coefficients
         task = decode(data, most_bytes=most_bytes(d, d))  # type: ignore[arg-type]  # decode looks at the type itself
