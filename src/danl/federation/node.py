@@ -53,7 +53,9 @@ def run_node(options: Sequence[str]) -> int:
     forks = hasattr(os, "fork")
     isolation = ("--isolation", "process") if forks else ()
     command = [sys.executable, "-m", "danl.federation.supernode", *words, *isolation]
-    supernode = subprocess.Popen(command, env=flower_environment(None))
+    # A group of its own: signals of a terminal or a stop reach it once, through this process. The second one would keep
+    # Flower's SuperNode from telling the SuperLink that it goes, and for a minute the node would seem to be there.
+    supernode = subprocess.Popen(command, env=flower_environment(None), process_group=0 if forks else None)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         if forks:

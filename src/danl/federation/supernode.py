@@ -7,11 +7,13 @@ is all they do but for these pauses: those of `start_client_internal`, the loop 
     no message    from 0.05 s, a tenth of the time since the last message, to Flower's 3 s
     no answer     from 0.02 s, a tenth of the time since the message came, to Flower's 0.5 s
 
+It ends when the process ends that started it (`danl.federation.node`).
 Flower's versions are pinned (pyproject.toml). Where its loop has no `time` any more, it runs as it is.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any
@@ -46,10 +48,12 @@ class Clock:
 def main() -> None:
     """Run the SuperNode; what is on the command line is Flower's."""
     import flwr.supernode.start_client_internal as loop
+    from flwr.supercore.app_utils import start_parent_process_monitor
     from flwr.supernode.cli import flower_supernode
 
     if getattr(loop, "time", None) is time:
         loop.time = Clock()
+    start_parent_process_monitor(os.getppid())
     sys.argv[0] = "flower-supernode"
     flower_supernode()
 
