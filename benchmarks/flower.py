@@ -199,6 +199,7 @@ def parts_of(server: list[dict], clients: list[dict], logs: list[dict]) -> list[
             if (line["group"], line["node"]) == (group, last["node"]):
                 site |= line
         started = max(last["started"], site["received"])  # the kernel counts in hundredths of a second
+        pushed = min(pushed, site["received"])  # a node may see a message before all of them are handed over
         found.append(
             {
                 "pushed": pushed - begun,

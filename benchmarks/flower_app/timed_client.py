@@ -47,7 +47,9 @@ class Timed(ClientApp):
         begun = now()
         reply = site(message, context)
         stamps = {"started": started(), "loaded": LOADED, "imported": IMPORTED, "begun": begun, "ended": now()}
-        line = json.dumps({"group": message.metadata.group_id, "node": context.node_config["name"], "read": sum(spent)} | stamps)
+        line = json.dumps(
+            {"group": message.metadata.group_id, "node": context.node_config["name"], "read": sum(spent)} | stamps
+        )
         with open(os.environ["FLOWER_STAMPS"], "a") as file:
             file.write(line + "\n")
         return reply

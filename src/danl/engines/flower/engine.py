@@ -128,8 +128,8 @@ class GridEngine:
         self._late |= set(asked)
         if len(found) < self._sites:
             why = "; ".join(faults.values()) or "start their SuperNodes, and check their logs"
-            if asked and not hopeless:
-                why += f"; {len(asked)} did not tell of their data in time"
+            if asked:
+                why += f"; {len(asked)} did not tell of their data {'before that' if hopeless else 'in time'}"
             within = "" if hopeless else f" within {self._wait:g} s"
             raise InputError(f"sites={self._sites}: found {len(found)}{within}; {why}")
         for fault in [*faults.values(), *["a node did not tell of its data in time"] * len(asked)]:
