@@ -13,9 +13,22 @@ import numpy as np
 
 FOLDER = Path(__file__).resolve().parent
 SITES = {"north": 240, "south": 180, "island": 15}
-COLUMNS = (
-    "patient_id admitted age sex smoking bmi ward pressure readmitted visits months stay procedures infections".split()
-)
+COLUMNS = [
+    "patient_id",
+    "admitted",
+    "age",
+    "sex",
+    "smoking",
+    "bmi",
+    "ward",
+    "pressure",
+    "readmitted",
+    "visits",
+    "months",
+    "stay",
+    "procedures",
+    "infections",
+]
 ORDERS = {
     "north": COLUMNS,
     "south": ["patient_id", *sorted(COLUMNS[1:])],
