@@ -208,13 +208,15 @@ def test_a_run_that_is_resumed_takes_the_same_steps(tmp_path):
 @pytest.mark.parametrize("policy", ["full", "coverage:psi=1", "random:keep=0.3"])
 def test_absences_do_not_stop_it(policy):
     problem = random_problem()
-    result = danl.solve(
-        problem, method="pruned-sgd:batch_size=all", policy=policy, engine="local:dropout=0.2", max_rounds=100
-    )
-    assert result.status == "max_rounds"
-    assert result.failures
-    objectives = result.history.column("objective")  # which worker trains a region makes them noisy
-    assert objectives[-50:].mean() < problem.objective(np.zeros(7))
+    runs = [
+        danl.solve(problem, method="pruned-sgd", policy=policy, engine=engine, max_rounds=200)
+        for engine in ("local", "local:dropout=0.2")
+    ]
+    assert runs[1].status == "max_rounds"
+    assert runs[1].failures
+    without, with_them = (run.history.column("objective") for run in runs)  # noisy: one worker a region at times
+    assert with_them.min() < 0.95 * problem.objective(np.zeros(7))
+    assert with_them[-150:].mean() < 1.1 * without[-150:].mean()
 
 
 def test_where_everyone_is_gone_the_run_ends():
