@@ -15,7 +15,7 @@ import numpy as np
 
 from danl.frozen import replace
 from danl.methods.base import Setup
-from danl.protocol.hessian_form import HessianForm
+from danl.protocol.hessian_form import WHOLE, HessianForm
 from danl.protocol.messages import Array, CurvatureTask, Dtype, HessianTask, Mask, unpack
 from danl.protocol.streams import SKETCH, stream
 from danl.server.curvature import Curvature
@@ -41,9 +41,10 @@ def hessian_task(
     leverage: bool = False,
 ) -> HessianTask | CurvatureTask:
     """Ask for the Hessian, or for a part of it."""
-    if form.kind == "full" and dtype == "float64":
+    if form == WHOLE and dtype == "float64":
         return HessianTask(exchange, w, batch_size, hessian_batch, leverage)
-    return CurvatureTask(exchange, w, form.kind, form.rank, sketch, batch_size, hessian_batch, dtype, leverage=leverage)
+    asked = (form.kind, form.rank, sketch, batch_size, hessian_batch, dtype)
+    return CurvatureTask(exchange, w, *asked, leverage=leverage, compressor=form.compressor)
 
 
 def sketch_number(form: HessianForm, setup: Setup, n_exchanged: int) -> int:
