@@ -67,12 +67,12 @@ class DANL:
         taking turns. More send theirs when that has not paid. Default: the able where there are profiles, else
         everyone, and 32 where there are more than 100 workers.
     hessian_compressor : str, optional
-        What whole Hessians are compressed by on their way: "rankr:5", "topk:1000", "randk:1000", "natural" or "identity"
-        (`danl.protocol.compressors`). Default: nothing. Hessians are then whole, not a part or of some rows, unless
-        `hessian_batch` says so.
+        What compresses every worker's Hessian on its way: "rankr:5", "topk:1000", "randk:1000", "natural" or "identity"
+        (`danl.protocol.compressors`). What arrives counts as a part of the Hessian. Default: nothing.
     whole_after : int, optional
-        Where a part of the Hessian is exchanged: after so many exchanges, if about as many are still to come, whole
-        Hessians take its place. Default: never; where `curvature` is "adaptive", when they would have cost as much.
+        Where a part of the Hessian is exchanged, or a compressed one: after so many exchanges, if about as many are
+        still to come, whole Hessians take its place. Default: never; where `curvature` is "adaptive", when they would
+        have cost as much.
     finish : bool
         With mini-batches: go over to whole shards when noise is all that is left.
     contraction, window : float, int
@@ -135,11 +135,9 @@ class DANL:
         if self.hessian_compressor is not None:
             make_compressor(self.hessian_compressor, "hessian_compressor")
             if self.curvature == "once" or self.hessian_form.kind != "full":
-                raise InputError(
-                    f"hessian_compressor={self.hessian_compressor!r}: needs whole Hessians and steps that are looked at, "
-                    "curvature='adaptive', 'full' or a whole number of rounds; "
-                    f"leave it out for curvature={self.curvature!r}"
-                )
+                allowed = "left out unless curvature is 'adaptive', 'full' or a whole number of rounds"
+                next_step = f"here curvature is {self.curvature!r}"
+                raise bad_argument("hessian_compressor", self.hessian_compressor, allowed, next_step)
         if self.submodel == "pruned" and (self.memory != "raw" or self.curvature != "once"):
             raise InputError(
                 "submodel='pruned': needs memory='raw' and curvature='once', because losses and corrections are "
@@ -157,7 +155,9 @@ class DANL:
     def suited(self, setup: Setup) -> tuple[DANL, str]:
         """The method with the curvature that suits a problem, and why, where that is left to it."""
         asked = self.hessian_batch is not None or self.batch_size is not None or not self.pairs
-        asked = asked or self.hessian_compressor is not None
+        if self.hessian_compressor is not None:
+            lossless = make_compressor(self.hessian_compressor).lossless(setup.n_coefficients)
+            return (replace(self, hessian_compressor="identity"), "") if lossless else (self, "")
         if self.curvature != "adaptive" or asked or setup.limits is not None:
             return self, ""
         known = setup.profiles is not None  # then what a question costs decides, exchange by exchange

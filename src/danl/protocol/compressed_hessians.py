@@ -12,6 +12,8 @@ A worker whose Hessian is not finite, or whose message would not be, sends an em
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from danl.protocol.compressors import Compressed, make_compressor
@@ -34,9 +36,9 @@ def compressed_hessian(task: CurvatureTask, matrix: Array, rng: np.random.Genera
 
 def message_of(reply: CurvatureReply) -> Compressed:
     """What a reply brought."""
-    none = EMPTY
-    places, codes = (none.places if reply.places is None else reply.places), reply.codes
-    return Compressed(reply.numbers, places, none.codes if codes is None else codes)
+    numbers: Any = reply.numbers  # float32 where these were asked for
+    places = EMPTY.places if reply.places is None else reply.places
+    return Compressed(numbers, places, EMPTY.codes if reply.codes is None else reply.codes)
 
 
 def is_empty(message: Compressed) -> bool:

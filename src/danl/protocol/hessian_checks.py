@@ -20,7 +20,7 @@ import numpy as np
 from danl._scipy import dpptrf
 from danl.objective.hessian_parts import diagonal_places
 from danl.objective.regions import IntArray, Regions
-from danl.protocol.compressed_hessians import is_empty, message_fault, restored
+from danl.protocol.compressed_hessians import is_empty, restored
 from danl.protocol.compressors import Compressed, Identity, RankR, make_compressor
 from danl.protocol.hessian_form import HessianForm, packed_blocks, piece_of, sketch_matrix
 from danl.protocol.messages import Array, Array32, CurvatureTask, pack, unpack
@@ -111,12 +111,11 @@ def numbers_fault(
 def compressed_fault(
     task: CurvatureTask, message: Compressed, penalties: Array, *, excused: bool, blown_up: bool
 ) -> str | None:
-    """What is wrong with a compressed Hessian."""
-    fault = message_fault(task, message, penalties.size)
-    if fault is None and is_empty(message):
+    """What is wrong with a compressed Hessian whose message is of its form."""
+    if is_empty(message):
         return None if excused else "its curvature is not finite"
-    if fault is not None or blown_up:
-        return fault
+    if blown_up:
+        return None
     hessian, slack = restored(task, message, penalties), SLACK[task.dtype]
     if isinstance(make_compressor(task.compressor or ""), Identity | RankR):
         return hessian_fault(pack(hessian), penalties, slack)

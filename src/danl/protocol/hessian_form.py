@@ -36,7 +36,7 @@ _LOWRANK = re.compile(r"lowrank:([1-9][0-9]{0,8})")
 
 @dataclass(frozen=True)
 class HessianForm:
-    """A kind, the columns of the sketch where there is one, and what compresses a whole Hessian on its way, if anything."""
+    """A kind, the columns of the sketch where there is one, and what compresses a whole Hessian, if anything does."""
 
     kind: CurvatureKind
     rank: int = 0
@@ -55,6 +55,11 @@ class HessianForm:
     def of(cls, task: HessianTask | CurvatureTask) -> HessianForm:
         """What a task asks for, in whole or in pieces."""
         return cls("full") if isinstance(task, HessianTask) else cls(task.kind, task.rank, task.compressor)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of a Hessian arrives."""
+        return self.kind == "full" and self.compressor in (None, "identity")
 
     def columns(self, d: int) -> int:
         """Columns of the sketch for d coefficients."""
@@ -134,6 +139,8 @@ def fitting_pieces(exchange: Exchange, regions: Regions) -> bool:
     if not isinstance(task, HessianTask | CurvatureTask) or pieces.shape != (len(exchange.workers), 2):
         return False
     (first, last), numbers = pieces.T, HessianForm.of(task).numbers(regions)
+    if getattr(task, "compressor", None) is not None and ((first < last) & (last - first < numbers)).any():
+        return False  # all at once, or nothing
     whole_numbers = np.issubdtype(pieces.dtype, np.integer)
     return bool(whole_numbers and ((first >= 0) & (first <= last) & (last <= numbers)).all())
 

@@ -25,9 +25,9 @@ from danl.errors import InputError
 from danl.frozen import at_once, replace
 from danl.objective.problem import BaseProblem
 from danl.objective.regions import IntArray, Regions, as_items
-from danl.protocol.guards import NO_GUARDS, Guards, clipped, without_lone_infinities
 from danl.protocol.compressed_hessians import restored
 from danl.protocol.compressors import Compressed
+from danl.protocol.guards import NO_GUARDS, Guards, clipped, without_lone_infinities
 from danl.protocol.hessian_checks import compressed_fault, numbers_fault, packed_fault
 from danl.protocol.hessian_form import pieces_of
 from danl.protocol.messages import (

@@ -85,8 +85,8 @@ class Worker:
             return msg.CurvatureReply(self.index, task.exchange, kept, self.curvature(task), loss, task.mask)
         rng = stream(self.seed, COMPRESSION, self.index, task.exchange)
         sent = compressed_hessian(task, self._sampled(task).data_hessian(w), rng)
-        arrays = {"numbers": sent.numbers, "places": sent.places, "codes": sent.codes}
-        return msg.CurvatureReply(self.index, task.exchange, kept, loss=loss, mask=task.mask, **arrays)
+        arrays = (sent.places, sent.codes)
+        return msg.CurvatureReply(self.index, task.exchange, kept, sent.numbers, loss, task.mask, *arrays)
 
     def curvature(self, task: CurvatureTask) -> Array | Array32:
         """The numbers of the Hessian that a task asks for, as they are sent."""
