@@ -57,6 +57,11 @@ class Compressed:
     codes: NDArray[np.int16] = field(default_factory=lambda: np.empty(0, dtype=np.int16))
     """Signs of eigenvalues (rankr), or signs and exponents of powers of two (natural)."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.numbers.nbytes + self.places.nbytes + self.codes.nbytes
+
 
 class Compressor(Protocol):
     """What a compressor does. Its fields are the numbers of its name."""
