@@ -31,6 +31,7 @@ OTHERS = {
     "ray": "ray_latency",
     "flower": "flower",
     "structured": "structured",
+    "compressed": "compressed",
     "method": "method_tables",
     "fleets": "fleets",
     "senders": "senders",
@@ -52,9 +53,9 @@ def main(words: list[str]) -> int:
         epilog=f"all: docs/benchmarks.md, which is {', '.join(PARTS[:-1])} and {PARTS[-1]}. readme: the table of "
         "README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
         "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. flower: seconds of an exchange "
-        "through Flower (docs/federated.md). structured, method: other tables of "
-        "docs/method.md. fleets: the tables of docs/heterogeneous.md, senders: those of who sends "
-        "curvature in docs/method.md; status 1 if a bar is missed. certify: that of docs/theory.md, 48 runs; "
+        "through Flower (docs/federated.md). structured, compressed, "
+        "method: other tables of docs/method.md. fleets: the tables of docs/heterogeneous.md, senders: those of who "
+        "sends curvature in docs/method.md; status 1 if a bar is missed. certify: that of docs/theory.md, 48 runs; "
         "status 1 if one violates a theorem. field: docs/field.md, the methods of the field side by side; "
         "fednl: FedNL's numbers there. "
         "tree: the figure of docs/architecture.md. "

@@ -1,5 +1,6 @@
 """The runs of docs/field.md: every method on the same problems, each stored with what it cost, none computed twice.
 
+    claims/<name>.json          what became of a paper's claim
     runs/<data>/<name>.json     what was run, the code and the data it was run with, and after every exchange the gap,
                                 the bytes a worker sent and got, passes over the data, seconds on two networks
 
@@ -16,6 +17,7 @@ import math
 import multiprocessing
 import os
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -29,8 +31,9 @@ import numpy as np
 from benchmarks.network import NETWORKS
 from danl.engines.local import Local
 from danl.errors import DanlWarning
-from danl.protocol.costs import seconds_each, work_rows
-from danl.protocol.message_bytes import bytes_down, bytes_up
+from danl.policies.profiles import seconds
+from danl.protocol.costs import loads_of
+from danl.protocol.message_bytes import bytes_down
 from danl.reproduce.execute import digest, prepared, with_learning_rate
 from danl.reproduce.store import code_digest
 from danl.run.solver import solve
@@ -45,8 +48,12 @@ HELD_OUT = 1000
 """The seed that step sizes are tuned on."""
 ROUNDS, TUNING_ROUNDS = 200, 100
 """Exchanges after the first one, of a run and of one that tunes."""
-ENOUGH = 1e-13
-"""A run ends where its gap is at most this: there is nothing more to see."""
+ENOUGH, LOST = 1e-13, 1e3
+"""A run ends where its gap is at most the one, as there is nothing more to see, or above the other: it has blown up."""
+STALLED = 60
+"""It ends where its gap has not halved in so many exchanges; of those that get to 1e-8 none was seen to wait for 30."""
+PASSES = 1_000
+"""Passes over the data after which it ends; the default method takes some 30 to a gap of 1e-8."""
 COSTS = ("up", "down", "passes", *(network.name for network in NETWORKS))
 """What is counted of a run beside its exchanges: bytes a worker sent and got, passes over all rows, seconds."""
 
@@ -64,6 +71,8 @@ class Rival:
     second_order: bool = True
     graph: bool = False
     policy: str = "full"
+    most_workers: int | None = None
+    """It is left out of runs with more."""
 
 
 WIDE = (0.03, 0.1, 0.3, 1.0, 3.0)
@@ -72,7 +81,7 @@ RIVALS = (
     Rival("newton", "newton", "line search"),
     Rival("newton-zero", "newton-zero", "1"),
     Rival("fednl", "fednl", "1 (Algorithm 1, projection, rank 1)"),
-    Rival("fednl-ls", "fednl:ls=true", "line search (Algorithm 3)"),
+    Rival("fednl-ls", "fednl:ls=true", "line search (Algorithm 3)", most_workers=10),
     Rival("bl", "bl", "1 (BL1, top r)"),
     Rival("giant", "giant", "line search"),
     Rival("dingo", "dingo", "line search"),
@@ -120,33 +129,42 @@ class Counting(Local):
     def open(self, problem: Any, *, regions: Any, policy: Any, seed: int) -> None:
         super().open(problem, regions=regions, policy=policy, seed=seed)
         self.costs: list[dict[str, float]] = []
+        self.passes = 0.0
         self._problem, self._regions = problem, regions
         self._entries = np.array([info.entries_per_row for info in problem.shard_info])
 
     def exchange(self, exchange: Any, *, deadline: float | None = None) -> Any:
         replies = super().exchange(exchange, deadline=deadline)
-        rows, regions, n = self._problem.rows, self._regions, self._problem.n_workers
-        tasks, cost = exchange.tasks(), dict[str, float]()
-        cost["up"] = float(bytes_up(exchange, replies, regions).sum()) / n
-        cost["down"] = float(bytes_down(exchange, regions).sum()) / n
-        shares = np.ones(n)
-        if replies.masks is not None:
-            shares[replies.workers] = replies.masks @ regions.sizes / regions.n_coefficients
-        work = [
-            work_rows(tasks[i], shares[i], int(rows[i]), self._entries[i], regions) for i in replies.workers.tolist()
-        ]
-        cost["passes"] = float(sum(work) / rows.sum())
+        rows, n = self._problem.rows, self._problem.n_workers
+        work, down, up = loads_of(exchange, replies, rows, self._entries, self._regions)
+        everyone = bytes_down(exchange, self._regions).sum()
+        cost = {"up": up.sum() / n, "down": everyone / n, "passes": work.sum() / rows.sum()}
+        self.passes += cost["passes"]
         for network in NETWORKS:
-            each = seconds_each(exchange, replies, [network.profile] * n, rows, self._entries, regions)
-            cost[network.name] = network.latency + (float(np.nanmax(each)) if np.isfinite(each).any() else 0.0)
+            each = seconds(network.profile, work_rows=work, bytes_down=down, bytes_up=up)
+            cost[network.name] = network.latency + each.max(initial=0.0)
         self.costs.append(cost)
         return replies
 
 
+class Patience:
+    """When there is nothing more to see of a run."""
+
+    def __init__(self) -> None:
+        self._halved, self._wait = math.inf, 0
+
+    def ended(self, gap: float) -> bool:
+        if gap <= self._halved / 2:
+            self._halved, self._wait = gap, 0
+        self._wait += 1
+        return not ENOUGH < gap <= LOST or self._wait > STALLED
+
+
 def execute(run: FieldRun) -> dict[str, Any]:
     """Do a run: its gaps and its costs, exchange by exchange."""
+    begun = time.process_time()
     problem, optimum = prepared(run.problem)
-    engine = Counting()
+    engine, patience = Counting(), Patience()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DanlWarning)  # a run that ends badly says so in its status
         result = solve(
@@ -158,11 +176,12 @@ def execute(run: FieldRun) -> dict[str, Any]:
             seed=run.seed,
             reference=optimum,
             engine=engine,
-            callback=lambda row: bool(row.gap <= ENOUGH),
+            callback=lambda row: patience.ended(row.gap) or engine.passes > PASSES,
         )
     gaps = np.asarray(result.history.column("gap"), dtype=float)
     costs = engine.costs[: len(gaps)]
     record: dict[str, Any] = {"status": result.status, "gaps": [_plain(gap) for gap in gaps.tolist()]}
+    record["seconds"] = time.process_time() - begun
     for name in COSTS:
         record[name] = np.round(np.cumsum([cost[name] for cost in costs]), 6).tolist()
     return record
@@ -196,6 +215,21 @@ class FieldStore:
         mark = {"run": asdict(run), "data_sha256": digest(run.data), "code_sha256": code_digest()}
         write_json(path, mark | record)
 
+    def read_claim(self, name: str) -> dict[str, Any] | None:
+        """What became of a paper's claim, where it is there for this code; else None."""
+        try:
+            record: dict[str, Any] = json.loads(self._claim(name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return record["claim"] if record.get("code_sha256") == code_digest() else None
+
+    def write_claim(self, name: str, claim: dict[str, Any]) -> None:
+        self._claim(name).parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._claim(name), {"claim": claim, "code_sha256": code_digest()})
+
+    def _claim(self, name: str) -> Path:
+        return self.root / "claims" / f"{name}.json"
+
     def missing(self, runs: Iterable[FieldRun]) -> list[FieldRun]:
         return [run for run in dict.fromkeys(runs) if self.read(run) is None]
 
@@ -209,11 +243,16 @@ def complete(store: FieldStore, runs: Sequence[FieldRun], *, processes: int, say
     if not batches:
         return
     total, done = sum(map(len, batches)), 0
-    context = multiprocessing.get_context("spawn")  # a forked child of a process with BLAS threads can hang
-    with ProcessPoolExecutor(min(processes, len(batches)), mp_context=context, initializer=_one_thread) as pool:
-        for future in as_completed([pool.submit(_do, store.root, batch) for batch in batches]):
+    with pool(processes, len(batches)) as workers:
+        for future in as_completed([workers.submit(_do, store.root, batch) for batch in batches]):
             done += future.result()
             say(f"{done} of {total} runs")
+
+
+def pool(processes: int, jobs: int) -> ProcessPoolExecutor:
+    """Processes with one thread each."""
+    context = multiprocessing.get_context("spawn")  # a forked child of a process with BLAS threads can hang
+    return ProcessPoolExecutor(max(1, min(processes, jobs)), mp_context=context, initializer=_one_thread)
 
 
 def _one_thread() -> None:
@@ -274,7 +313,8 @@ class Plan:
         made = {}
         for data, penalty, rival in product(self.data, self.penalties, self.rivals):
             method = self.spec(store, data, penalty, rival)
-            for workers, scheme, seed in product(self.workers, self.partitions, self.seeds):
+            counts = [each for each in self.workers if rival.most_workers is None or each <= rival.most_workers]
+            for workers, scheme, seed in product(counts, self.partitions, self.seeds):
                 run = FieldRun(data, penalty, workers, scheme, seed, method, rival.policy, self.rounds)
                 made[run] = rival
         return made

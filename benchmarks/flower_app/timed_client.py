@@ -4,6 +4,8 @@ A line of JSON for every message goes into the file of FLOWER_STAMPS. The clock 
 started, which all processes share.
 """
 
+# ruff: noqa: E402  (what is imported is timed)
+
 import time
 
 LOADED = time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -47,7 +47,8 @@ place of fl.example.org.
     openssl ecparam -genkey -name secp384r1 -noout -out server.key
     openssl req -new -key server.key -subj "/CN=fl.example.org" -out server.csr
     printf 'subjectAltName=DNS:fl.example.org,DNS:localhost,IP:127.0.0.1\\nextendedKeyUsage=serverAuth\\n' > server.ext
-    openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 365 -extfile server.ext -out server.crt
+    openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 365 -extfile server.ext \\
+        -out server.crt
 
 Start the SuperLink, and leave it running:
 

@@ -1,7 +1,7 @@
 """The run configuration of the app: its keys, their defaults, and how they become arguments of `danl.solve`.
 
 Values are what Flower's run configuration can hold: words, numbers and booleans. An empty word stands for "not given".
-The defaults are those of the pooled fit, as a statistician asks for it: an intercept, rows that count alike, no penalty.
+The defaults are those of the pooled fit as statisticians ask for it: an intercept, rows that count alike, no penalty.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ KEYS: dict[str, tuple[Value, str]] = {
     "policy": ("full", "who trains what: full, coverage:psi=3, random:keep=0.5, ..."),
     "graph": ("", "who talks to whom, for methods without a server: ring, grid, complete, erdos:p=0.4; empty: ring"),
     "regions": ("", "a number, sizes such as 30,30,63, or classes; empty: 4"),
-    "loss": ("logistic", "logistic, multinomial:classes=3, squared, poisson or squared_hinge"),
+    "loss": (
+        "logistic",
+        "logistic, multinomial:classes=3, squared, poisson, gamma, negative-binomial:alpha=0.5 or squared_hinge",
+    ),
     "l2": ("", "a penalty that is the paper's lambda, in place of alpha"),
     "alpha": (0.0, "an absolute penalty; 0: none, empty: that of l2, or l2=1e-4"),
     "weighting": ("samples", "samples: rows count alike, the pooled fit; uniform: sites count alike"),

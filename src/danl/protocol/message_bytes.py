@@ -11,7 +11,6 @@ is down: a vector that goes along an edge is both.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from danl.protocol.messages import (
     Task,
     packed_size,
 )
-from danl.protocol.own_tasks import OwnTask, array_fields
+from danl.protocol.own_tasks import OwnTask, field_names
 from danl.protocol.replies import Replies
 
 RANGE = 16
@@ -80,6 +79,8 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
             with_mask = True if exchange.idle is None else with_a_region(replies.masks)
             each = replies.masks @ (8.0 * regions.sizes)  # whole numbers; BLAS takes a quarter of the time
             return np.asarray(each.astype(np.int64) + 8 + mask_bytes(regions.n_regions) * with_mask)
+        case CurvatureTask(compressor=str()):
+            return np.array([_compressed_bytes(replies, row, d) for row in range(n)], dtype=np.int64)
         case HessianTask() | CurvatureTask() as task:
             itemsize = 8 if isinstance(task, HessianTask) else np.dtype(task.dtype).itemsize
             if exchange.pieces is None:
@@ -105,11 +106,22 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
             return np.full(n, 8 * (d + 1))
 
 
+def _compressed_bytes(replies: Replies, row: int, d: int) -> int:
+    """A loss, a gradient and the arrays of a compressed Hessian, where one was asked for."""
+    message = replies.curvatures.get(int(replies.workers[row]))
+    return 8 * (d + 1) + (0 if message is None else message.nbytes)
+
+
 def message_bytes(message: Task | Reply) -> int:
     """Bytes of a task that brings its own work, or of its reply."""
-    told = [getattr(message, part.name) for part in fields(message)] if isinstance(message, Reply) else []
-    numbers = sum(isinstance(value, float | np.floating) for value in told)
-    return 8 * numbers + sum(array_bytes(each) for each in array_fields(message).values())
+    total, is_reply = 0, isinstance(message, Reply)
+    for name in field_names(message):
+        value = getattr(message, name)
+        if isinstance(value, np.ndarray):
+            total += array_bytes(value)
+        elif is_reply and isinstance(value, float | np.floating):
+            total += 8
+    return total
 
 
 def array_bytes(array: np.ndarray[Any, Any] | None) -> int:

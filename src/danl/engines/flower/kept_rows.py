@@ -56,7 +56,7 @@ class KeptRows:
     settled: float = SETTLED
 
     def read(self, read: Callable[[], Shard], terms: str) -> Shard:
-        """The rows: those of a copy where there is one, else `read()`; `terms` is what decides that, but for the file."""
+        """The rows: those of a copy where there is one, else `read()`; `terms` is what decides them beside the file."""
         key = self._key(terms)
         if key is None:
             return read()
