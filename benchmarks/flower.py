@@ -1,11 +1,12 @@
 """Seconds of an exchange through a real Flower deployment on loopback, and where they go, for each way to start a site.
 
-    python -m benchmarks flower [--before OTHER/src] [--exchanges N] [--docs]
+    python -m benchmarks flower [--before COMMIT] [--exchanges N] [--docs]
 
 A SuperLink and three SuperNodes with TLS off, a CSV file of 20,000 rows and 20 columns at each, gradient steps. All
 processes stamp what they do with one clock (`benchmarks/flower_app`); the SuperNodes' logs are read as they grow. An
 exchange lasts from the first message to the last reply; its parts are those of the site that replied last, and add up
-to it. `--before` has the sources of an older version, which then is measured in the same way, in turn.
+to it. `--before` is an older version, taken from git and measured in the same way, one after the other; with `--docs`
+it is the one before sites had `danl flower node` and kept what they read, unless another is given.
 
 Flower listens on loopback alone here: without --here the script runs itself again in a network namespace.
 """
@@ -14,11 +15,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import re
 import statistics
+import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -30,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.blocks import BLOCKS, ROOT, commit, made_with, markdown_table
+from benchmarks.blocks import BLOCKS, ROOT, made_with, markdown_table
 from benchmarks.ray_latency import in_namespace
 from danl.federation.flwr_commands import Flwr
 from danl.federation.local_federation import CONNECTION, Federation
@@ -67,6 +71,8 @@ PARTS = {
     "pulled": "reply sent, and seen by the server",
 }
 """The parts of an exchange, in their order."""
+OLDER = "7243e69"
+"""The newest version without what is measured here."""
 BEFORE, OFFICIAL, OURS = "before", "flower-supernode", "danl flower node"
 
 
@@ -234,6 +240,14 @@ def headers() -> list[list[str]]:
     return [["seconds of an exchange", *names]]
 
 
+def sources_of(version: str, folder: Path) -> Path:
+    """The sources of a version, taken from git."""
+    packed = subprocess.run(["git", "-C", str(ROOT), "archive", version, "src"], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "src"
+
+
 def cases(before: Path | None) -> list[Case]:
     """What is compared."""
     source = ROOT / "src"
@@ -246,29 +260,28 @@ def cases(before: Path | None) -> list[Case]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks flower", description=__doc__.partition("\n")[0])
     parser.add_argument("--exchanges", type=int, default=12, help="exchanges that are timed (default 12)")
-    parser.add_argument("--before", type=Path, metavar="SRC", help="the folder src of an older version, measured, too")
+    parser.add_argument("--before", metavar="COMMIT", help=f"an older version, measured, too; with --docs {OLDER}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the seconds of every exchange to FILE")
-    parser.add_argument("--docs", action="store_true", help="write docs/federated.md (needs --before)")
+    parser.add_argument("--docs", action="store_true", help="write docs/federated.md")
     parser.add_argument("--here", action="store_true", help="start Flower in the network of this machine")
     argv = sys.argv[1:] if argv is None else argv
     options = parser.parse_args(argv)
-    if options.docs and options.before is None:
-        parser.error("--docs: the table has columns of an older version; give its folder src with --before")
     if not options.here:
         return in_namespace("benchmarks.flower", argv)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    before = options.before or (OLDER if options.docs else None)
     rows = []
-    for case in cases(options.before):
-        rows.append({"name": case.name, "exchanges": exchanges_of(case, options.exchanges)})
-        seconds = [each["total"] for each in rows[-1]["exchanges"]]
-        print(f"{case.name}: {min(seconds):.2f} to {max(seconds):.2f} s", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="danl-older-") as folder:
+        for case in cases(None if before is None else sources_of(before, Path(folder))):
+            rows.append({"name": case.name, "exchanges": exchanges_of(case, options.exchanges)})
+            seconds = [each["total"] for each in rows[-1]["exchanges"]]
+            print(f"{case.name}: {min(seconds):.2f} to {max(seconds):.2f} s", file=sys.stderr, flush=True)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     written = report(rows)
     print(written)
     if options.docs:
-        older = f"Before: {commit(options.before.resolve().parent)}. "
-        BLOCKS["flower"].write(f"{written}\n\n{older}{made_with()}")
+        BLOCKS["flower"].write(f"{written}\n\n{made_with()} Before: commit {before}.")
     return 0
 
 

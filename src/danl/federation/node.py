@@ -37,11 +37,16 @@ LOADED = (
     "danl.engines.flower.clientapp",
     "danl.data.table",
     "danl.worker.worker",
+    "encodings.cp437",  # names in an archive
+    "encodings.utf_8_sig",
+    "platformdirs",
     "scipy.linalg",
     "flwr.cli.install",
     "flwr.supernode.runtime.run_clientapp",
 )
 """What an answer needs, loaded before there is a message."""
+OF_A_FORMULA = ("pandas", "formulaic.parser")
+"""What a formula needs beside, where it is installed: longer to load than all the rest."""
 STOPS_WITHIN = 10.0
 """Seconds the SuperNode may take to end."""
 
@@ -59,8 +64,7 @@ def run_node(options: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         if forks:
-            for module in LOADED:
-                importlib.import_module(module)
+            load()
             _answer_tasks(supernode, words)
         return supernode.wait()
     except KeyboardInterrupt:
@@ -70,6 +74,15 @@ def run_node(options: Sequence[str]) -> int:
         with contextlib.suppress(subprocess.TimeoutExpired):
             supernode.wait(STOPS_WITHIN)
         supernode.kill()
+
+
+def load() -> None:
+    """Load what answers need; what is not installed is not needed here."""
+    for module in LOADED:
+        importlib.import_module(module)
+    for module in OF_A_FORMULA:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
 
 
 def with_defaults(options: Sequence[str]) -> list[str]:
