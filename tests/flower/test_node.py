@@ -52,7 +52,8 @@ from danl.objective.problem import RemoteProblem
 from danl.objective.regions import Regions
 from danl.protocol.messages import Failure, GradientTask, HessianTask
 from danl.protocol.wire import decode, encode
-site = Site.from_config({{"name": "north", "data": {str(tmp_path / "north.csv")!r}, "target-column": "ill", "keep-rows": False}})
+file = {str(tmp_path / "north.csv")!r}
+site = Site.from_config({{"name": "north", "data": file, "target-column": "ill", "keep-rows": False}})
 site.shard_info("logistic")
 for _ in range(2):  # a copy is written, and read
     KeptRows(site.reference.path, Path({str(tmp_path / "copies")!r}), 0.0, -1.0).read(site.reference.read, "")
