@@ -45,8 +45,8 @@ def up(
 ) -> int:
     """Start a SuperLink and SuperNodes on loopback, and stop them on Ctrl-C."""
     with quick_imports():  # here: --help should not wait for them
-        from danl.cli.display import console
         from danl.checks import check_choice
+        from danl.cli.display import console
         from danl.data import load_dataset, partition
         from danl.engines.flower.sitefiles import write_sites
         from danl.federation.local_federation import Federation

@@ -5,12 +5,12 @@ An answer about a model w is a sum over rows a_j with weights, r_j those of the 
     gradient, scores     r_j |first(y_j, z_j)|,  and its square          Hessian     r_j second(y_j, z_j)
 
 By choosing w, a server chooses these weights. Where exp(z) of one row outgrows the others, or all rows but one are so
-certain that their slopes vanish, the sum is that row. So with p_j the share of a record in the sum of the weights, no p_j
-may be above `max_share` (the dominance rule of statistical offices: Hundepool et al., Statistical Disclosure Control,
-Wiley 2012). Between two models of a huge logistic w, only the rows change sides that are near the boundary,
-and there alone the curvature is not 0: of losses with bounded curvature, 1 / sum_j p_j^2 of the curvature, the effective
-number of records (Kish, Survey Sampling, 1965), must be at least `min_cell`. Both are looked at whatever is asked about a
-model, as differences of losses are gradients, and of gradients Hessians. A squared loss weights the rows the same at
+certain that their slopes vanish, the sum is that row. So with p_j the share of a record in the sum of the weights, none
+may be above `max_share`: the dominance rule of statistical offices (Hundepool et al., Statistical Disclosure Control,
+Wiley 2012). Between two models of a huge logistic w only the rows change sides that are near the boundary, and there
+alone the curvature is not 0: of losses with bounded curvature, 1 / sum_j p_j^2 of the curvature, the effective number of
+records (Kish, Survey Sampling, 1965), must be at least `min_cell`. Both are looked at whatever is asked about a model,
+as differences of losses are gradients, and those of gradients Hessians. A squared loss weights the rows the same at
 every model; there the model does not matter.
 
 A column can do the same: one in which two records differ from all others gives these records' slopes.
@@ -30,11 +30,12 @@ from danl.objective.losses import Array, weighted_second_derivatives
 
 COLUMNS_AT_A_TIME = 64
 """Columns that are looked at together."""
+Codes = np.ndarray[Any, np.dtype[np.intp]]
 
 
-def record_codes(shard: Shard) -> np.ndarray[Any, np.dtype[np.intp]]:
+def record_codes(shard: Shard) -> Codes:
     """The record of every row, numbered from 0: rows of one record, such as its successes and failures, count as one."""
-    codes: np.ndarray[Any, np.dtype[np.intp]] = np.unique(shard.rows, return_inverse=True)[1].astype(np.intp)
+    codes: Codes = np.unique(shard.rows, return_inverse=True)[1].astype(np.intp)
     return codes
 
 
@@ -44,9 +45,7 @@ def n_records(shard: Shard) -> int:
     return len(np.unique(counted))
 
 
-def dominated(
-    objective: LocalObjective, codes: np.ndarray[Any, np.dtype[np.intp]], w: Array | None, max_share: float, min_cell: int
-) -> str | None:
+def dominated(objective: LocalObjective, codes: Codes, w: Array | None, max_share: float, min_cell: int) -> str | None:
     """What of an answer about w one record would make up, or too few of them; None where all is well.
 
     Without a w: about the rows and their weights alone.
@@ -70,12 +69,14 @@ def dominated(
     return None
 
 
-def _by_record(weights: Array, codes: np.ndarray[Any, np.dtype[np.intp]]) -> Array:
-    return weights if len(codes) == codes.max() + 1 else np.bincount(codes, weights)
+def _by_record(weights: Array, codes: Codes) -> Array:
+    if len(codes) == codes.max() + 1:
+        return weights
+    return np.asarray(np.bincount(codes, weights), dtype=np.float64)
 
 
 def _too_few(weights: Array, max_share: float, effective: int) -> str | None:
-    """What is wrong with weights of the records; sums of nothing, and of what is not finite, tell of nobody knows whom."""
+    """What is wrong with weights of the records; where they sum to nothing, or to no number, none of them is known."""
     if max_share >= 1 and effective <= 1:
         return None
     with np.errstate(over="ignore", invalid="ignore"):

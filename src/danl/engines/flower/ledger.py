@@ -177,7 +177,9 @@ class Ledger:
             with FileLock(self.folder / "lock", timeout=LOCK_SECONDS):
                 yield
         except Timeout:
-            raise InputError(f"ledger: is in use for more than {LOCK_SECONDS:g} s; look for a process that hangs") from None
+            raise InputError(
+                f"ledger: is in use for more than {LOCK_SECONDS:g} s; look for a process that hangs"
+            ) from None
         except OSError as error:
             log.error("the ledger in %s cannot be used: %s", self.folder, error)
             raise RefusedError(f"ledger: cannot be written ({error.strerror}); give ledger another folder") from error

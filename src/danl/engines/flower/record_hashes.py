@@ -1,8 +1,7 @@
 """Records known again without being kept: keyed hashes of what they hold.
 
-A ledger compares the records of one answer with those of another (`danl.engines.flower.ledger`). It has 64 bits of each,
-BLAKE2b of its content with a key that never leaves the site: who has the ledger alone cannot try values until one fits.
-What a record holds is looked at twice, as each way is blind where the other sees:
+A ledger compares the records of one answer with those of another (`danl.engines.flower.ledger`). Of each it has 64 bits
+of BLAKE2b, with a key that never leaves the site: who has the ledger alone cannot try values until one fits. What a record holds is looked at twice, as each way is blind where the other sees:
 
     rows    the numbers that enter the fit, by the names of their columns. The same record has another hash in a run
             with other columns.
@@ -101,8 +100,8 @@ def _row_contents(shard: Shard) -> Iterator[bytes]:
     names = shard.feature_names
     order: Any = slice(None) if names is None else np.argsort(np.array(names, dtype=object), kind="stable")
     offset = getattr(shard, "offset", None)
-    extra = [shard.y, np.ones(shard.n_rows) if shard.weights is None else shard.weights]
-    extra = np.column_stack([*extra, *([] if offset is None else [offset])])
+    weights = np.ones(shard.n_rows) if shard.weights is None else shard.weights
+    extra = np.column_stack([shard.y, weights, *([] if offset is None else [offset])])
     contents = _matrix_rows(shard.X[:, order] if names is not None else shard.X, extra)
     if len(np.unique(shard.rows)) == shard.n_rows:
         yield from contents

@@ -169,7 +169,9 @@ class Site:
         ledger = Ledger.of(self.name, rules)
 
         def looked_at(key: bytes) -> Mapping[str, Hashes]:
-            if not rules.sparse_columns and (fault := column_fault(shard, rules.max_share, rules.min_cell, binary=binary)):
+            if not rules.sparse_columns and (
+                fault := column_fault(shard, rules.max_share, rules.min_cell, binary=binary)
+            ):
                 raise RefusedError(f"sparse-columns: {fault}")
             return hashes_of(shard, self.reference, key) if ledger is not None else {}
 

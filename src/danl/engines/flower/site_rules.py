@@ -141,7 +141,8 @@ class SiteRules:
         anything: dict[str, Any] = {"tasks": task_names(), "losses": loss_names(), "ledger": NONE}
         anything |= dict.fromkeys(("min_rows", "min_cell", "max_share"), 1) | {"max_features_per_row": math.inf}
         anything |= dict.fromkeys(("max_levels", "max_exchanges", "max_exchanges_a_day"), NO_LIMIT)
-        return cls(**anything, **dict.fromkeys(("by_mask", "sparse_columns", "subsets", "changed_data"), True))
+        anything |= dict.fromkeys(("by_mask", "sparse_columns", "subsets", "changed_data"), True)
+        return cls(**anything)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> SiteRules:
