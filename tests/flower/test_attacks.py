@@ -1,7 +1,7 @@
 """Attacks on a site's rules by a server that asks what it likes: each gets a record without rules, and none with them.
 
-Records are those of twelve or more people with an outcome. An attack that succeeds gives the features of one of them, to
-many digits, so that a rule that is off is seen.
+Records are those of some people with an outcome. An attack that succeeds gives the features of one of them, to many
+digits, so that a rule that is off is seen.
 """
 
 from dataclasses import replace
@@ -72,7 +72,7 @@ def is_a_record(found, X):
 # --- some of the rows ---
 
 
-def test_the_whole_without_one(rules=OPEN):
+def test_the_whole_without_one():
     """n times the whole gradient, less n - 1 times that of all but one: the slope and the features of that one."""
     X, y = records()
     whole = ask(site(X, y, OPEN), GradientTask(0, W)).fragment

@@ -1,6 +1,7 @@
 """The rules of a site by themselves: defaults, configuration, what may be told, and fits that they let pass."""
 
 from dataclasses import fields, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -187,7 +188,7 @@ def fitted(loss, seed, sizes, rules):
         "squared": z + 1e-9 * rng.standard_normal(n),
     }[loss]
     ends = np.cumsum([0, *sizes])
-    shards = [Shard.of(X[a:b], y[a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    shards = [Shard.of(X[a:b], y[a:b]) for a, b in pairwise(ends.tolist())]
     sites = [Site(f"site-{k}", ShardReference(load=lambda each=each: each), rules) for k, each in enumerate(shards)]
     grid = FakeGrid(client_app(lambda config: sites[config["number"]]), [{"number": k} for k in range(len(sites))])
     engine = GridEngine(grid, sites=len(sites), wait=5.0, poll=0.001)

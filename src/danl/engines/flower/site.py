@@ -1,8 +1,8 @@
 """A site: its data, what it is willing to answer, and its answers.
 
-The rules are the site's own, read where its data is; the server cannot change them (`danl.engines.flower.site_rules`). A
-question that breaks one is refused with the rule's name, the server shuts the site out of the run, and the run goes on
-without it.
+The rules are the site's own, read where its data is; the server cannot change them (`danl.engines.flower.site_rules`).
+What breaks one is refused with the rule's name, the server shuts the site out of the run, and the run goes on without
+it.
 
 They bind the tasks of this package. Whoever may submit an app to a SuperLink may bring other code: a SuperNode that is
 to run only apps it knows is started with Flower's --trusted-entities.
@@ -142,7 +142,8 @@ class Site:
         self._refuse_if(self.rules.broken_by(task, records, d, trained))
         self._claim(shard, stamp, binary=worker.objective.loss.binary, run=terms.run, cost=cost(task))
         margins.put_back(worker.objective)
-        overshot = self._overshot(worker, task, shard)
+        if self._overshot(worker, task, shard):
+            return _overflowed(worker, task)
         slots.put_back(worker, task)
         try:
             reply = worker.answer(task)
@@ -152,7 +153,7 @@ class Site:
         slots.keep(worker, task)
         if chosen and isinstance(reply, GradientReply):
             self._refuse_if(self.rules.broken_by(task, records, d, int(reply.fragment.size)))
-        return _overflowed(reply) if overshot else reply
+        return reply
 
     def _stamp(self, terms: Opening | None = None) -> str | None:
         """What changes with the file, with how it is read and with the rules; None where rows are not of a file."""
@@ -169,10 +170,9 @@ class Site:
         ledger = Ledger.of(self.name, rules)
 
         def looked_at(key: bytes) -> Mapping[str, Hashes]:
-            if not rules.sparse_columns and (
-                fault := column_fault(shard, rules.max_share, rules.min_cell, binary=binary)
-            ):
-                raise RefusedError(f"sparse-columns: {fault}")
+            if not rules.sparse_columns:
+                fault = column_fault(shard, rules.max_share, rules.min_cell, binary=binary)
+                self._refuse_if(None if fault is None else f"sparse-columns: {fault}")
             return hashes_of(shard, self.reference, key) if ledger is not None else {}
 
         if ledger is None:
@@ -208,17 +208,12 @@ class Site:
         return encode(Failure(worker, kind, f"site {self.name}: {detail}"[:LONGEST_DETAIL]))
 
 
-def _overflowed(reply: Reply | Failure) -> Reply | Failure:
-    """The reply at a model whose loss has overflowed: it is infinite, and nothing else is told."""
-    if isinstance(reply, Failure):
-        return reply
-    values = {part.name: getattr(reply, part.name) for part in dataclasses.fields(reply)}
-    told = {name: np.zeros_like(value) for name, value in values.items() if _is_numbers(value)}
-    return replace(reply, **told, loss=math.inf)
-
-
-def _is_numbers(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
+def _overflowed(worker: Worker, task: Task) -> Reply:
+    """The reply at a model whose loss has overflowed: it is infinite, and the rest is that of no record at all."""
+    nobody = worker.objective.sample(np.zeros(1, dtype=np.int64), np.zeros(1))
+    reply = replace(worker, objective=nobody).answer(replace(task, w=np.zeros(worker.objective.layout.n_coefficients)))
+    assert isinstance(reply, Reply)
+    return replace(reply, loss=math.inf)
 
 
 def _columns(shard: Shard) -> tuple[str, ...]:
