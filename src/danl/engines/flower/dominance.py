@@ -8,10 +8,10 @@ By choosing w, a server chooses these weights. Where exp(z) of one row outgrows 
 certain that their slopes vanish, the sum is that row. So with p_j the share of a record in the sum of the weights, none
 may be above `max_share`: the dominance rule of statistical offices (Hundepool et al., Statistical Disclosure Control,
 Wiley 2012). Between two models of a huge logistic w only the rows change sides that are near the boundary, and there
-alone the curvature is not 0: of losses with bounded curvature, 1 / sum_j p_j^2 of the curvature, the effective number of
-records (Kish, Survey Sampling, 1965), must be at least `min_cell`. Both are looked at whatever is asked about a model,
-as differences of losses are gradients, and those of gradients Hessians. A squared loss weights the rows the same at
-every model; there the model does not matter.
+alone the curvature is not 0: of losses with bounded curvature, 1 / sum_j p_j^2 of the curvature, the effective number
+of records (Kish, Survey Sampling, 1965), must be at least `min_cell`. Both are looked at whatever is asked about a
+model, as differences of losses are gradients, and those of gradients Hessians. A squared loss weights the rows the same
+at every model; there the model does not matter.
 
 A column can do the same: one in which two records differ from all others gives these records' slopes.
 """
@@ -34,7 +34,7 @@ Codes = np.ndarray[Any, np.dtype[np.intp]]
 
 
 def record_codes(shard: Shard) -> Codes:
-    """The record of every row, numbered from 0: rows of one record, such as its successes and failures, count as one."""
+    """The record of every row, from 0: rows of one record, such as its successes and failures, count as one."""
     codes: Codes = np.unique(shard.rows, return_inverse=True)[1].astype(np.intp)
     return codes
 

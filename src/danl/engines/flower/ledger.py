@@ -8,9 +8,9 @@ whatever the run and whoever asks. And what is exchanged is counted, by run and 
     ledger.json  the sets by digest, questions of runs and of days, and which files were seen to hold which sets
     sets.npz     the hashes of all records, and which of them are in which set, a bit each
 
-A SuperNode answers each message in a new process, several at a time: all is read and written under a lock, waited for at
-most LOCK_SECONDS, and each file is replaced whole. A question is written down before it is answered, so that what was
-lost on the way counts as told. A ledger that cannot be read, or misses a part, is no ledger to begin anew by itself: the
+A SuperNode answers each message in a new process, several at a time: all is read and written under a lock, waited for
+at most LOCK_SECONDS, and each file is replaced whole. A question is written down before it is answered, so that what
+was lost on the way counts as told. A ledger that cannot be read, or misses a part, does not begin anew by itself: the
 site refuses until its operator restores or removes it.
 """
 
@@ -99,7 +99,7 @@ class Ledger:
         """Compare sets with all there are of their kind, and add them."""
         known, members = self._sets(state)
         names = list(state["sets"])
-        for digest, (kind, hashes) in new.items():
+        for kind, hashes in new.values():
             for name, bits in zip(names, members, strict=True):
                 if state["sets"][name] != kind or self.rules.changed_data:
                     continue
@@ -108,8 +108,8 @@ class Ledger:
                     log.warning("%d records differ from those that were answered about before (%s)", count, kind)
                     raise RefusedError(
                         f"changed-data: fewer than min-rows={self.rules.min_rows} records differ from others that were "
-                        "answered about, and answers about both would tell of these; restore the file, let more records "
-                        "change, or allow changed-data at the site"
+                        "answered about, and answers about both would tell of these; restore the file, let more "
+                        "records change, or allow changed-data at the site"
                     )
         for digest, (kind, hashes) in new.items():
             together = np.union1d(known, hashes)
@@ -163,8 +163,8 @@ class Ledger:
     def _damaged(self) -> RefusedError:
         log.error("the ledger in %s is damaged; restore it, or remove the folder to begin anew", self.folder)
         return RefusedError(
-            "ledger: it is damaged, and the site cannot know what it has answered about; its operator can restore it, or "
-            "remove it to begin anew"
+            "ledger: it is damaged, and the site cannot know what it has answered about; its operator can restore it, "
+            "or remove it to begin anew"
         )
 
     @contextmanager

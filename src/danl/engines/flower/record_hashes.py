@@ -1,7 +1,8 @@
 """Records known again without being kept: keyed hashes of what they hold.
 
 A ledger compares the records of one answer with those of another (`danl.engines.flower.ledger`). Of each it has 64 bits
-of BLAKE2b, with a key that never leaves the site: who has the ledger alone cannot try values until one fits. What a record holds is looked at twice, as each way is blind where the other sees:
+of BLAKE2b, with a key that never leaves the site: who has the ledger alone cannot try values until one fits. What a
+record holds is looked at twice, as each way is blind where the other sees:
 
     rows    the numbers that enter the fit, by the names of their columns. The same record has another hash in a run
             with other columns.

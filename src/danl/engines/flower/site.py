@@ -159,9 +159,8 @@ class Site:
         """What changes with the file, with how it is read and with the rules; None where rows are not of a file."""
         if self.reference.path is None or not Path(self.reference.path).is_file():
             return None
-        order = None if terms is None else terms.feature_names
-        loss = None if terms is None else terms.loss
-        read = json.dumps([repr(self.reference), repr(self.rules), order, loss])
+        of_run = [getattr(terms, name, None) for name in ("loss", "feature_names", "design")]
+        read = json.dumps([repr(self.reference), repr(self.rules), *of_run])
         return hashlib.sha256(terms_digest(read, self.reference)).hexdigest()[:32]
 
     def _claim(self, shard: Shard, stamp: str | None, *, binary: bool, run: str | None = None, cost: int = 1) -> None:
@@ -181,9 +180,9 @@ class Site:
             ledger.claim(looked_at, stamp=stamp, run=run, cost=cost)
 
     def _overshot(self, worker: Worker, task: Task, shard: Shard) -> bool:
-        """Whether the model is one that a step was too long to; refused where few records are the answer, and it is not.
+        """Whether few records would be the answer because the loss explodes: a step was too long, and no more is told.
 
-        So it is where few records are the answer because the loss explodes: the server is told no more than that.
+        Refused where few records would be the answer and it does not.
         """
         w = task.w if isinstance(task, ModelTask) else None
         if isinstance(task, GradientTask) and task.submodel == "pruned" and w is not None and task.mask is not None:
