@@ -2,7 +2,7 @@ r"""Whether one record makes up an answer: the weights that records enter it wit
 
 An answer about a model w is a sum over rows a_j with weights, r_j those of the rows themselves:
 
-    gradient, scores     r_j |first(y_j, z_j)|,  and its square          Hessian     r_j second(y_j, z_j)
+    gradient, scores     r_j |first(y_j, z_j)|          Hessian     r_j second(y_j, z_j)
 
 By choosing w, a server chooses these weights. Where exp(z) of one row outgrows the others, or all rows but one are so
 certain that their slopes vanish, the sum is that row. So with p_j the share of a record in the sum of the weights, none
