@@ -40,6 +40,8 @@ class Shard:
         ``"worker-3"``, or the site's id.
     feature_names, target_name
         What the columns of X and the target are called, where that is known.
+    left_out, unknown_levels
+        Records of the file that are not among the rows: a value is missing, or a level that no site may name.
     """
 
     X: Any = field(repr=False)
@@ -49,6 +51,8 @@ class Shard:
     name: str
     feature_names: Names | None = field(repr=False, default=None)
     target_name: str | None = field(repr=False, default=None)
+    left_out: int = field(repr=False, default=0)
+    unknown_levels: int = field(repr=False, default=0)
 
     @classmethod
     def of(
@@ -114,6 +118,10 @@ class ShardInfo:
     target_name: str | None = None
     site: str = ""
     """What the site, or its file, is called."""
+    left_out: int = 0
+    """Records in which a value is missing."""
+    unknown_levels: int = 0
+    """Complete records with a level that no site may name."""
 
 
 def info_of(shard: Shard, binary: bool) -> ShardInfo:
@@ -130,6 +138,8 @@ def info_of(shard: Shard, binary: bool) -> ShardInfo:
         feature_names=shard.feature_names,
         target_name=shard.target_name,
         site=shard.name,
+        left_out=shard.left_out,
+        unknown_levels=shard.unknown_levels,
     )
 
 
