@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from danl.data.records import is_number
 from danl.data.schema import LISTED
+from danl.data.table import is_number
 from danl.design.analysis import Analysis
 from danl.design.design import Agreement, Design
 from danl.design.formula import SITE, Model, coded, read_model
