@@ -8,6 +8,7 @@ asked about (`LocalObjective.margins`): a further question about that model is a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,7 +44,8 @@ class Worker:
     """The fewest rows that a mini-batch of a task that brings its own work may be of."""
 
     @property
-    def _place(self) -> Workplace:
+    def place(self) -> Workplace:
+        """Where a task that brings its own work is worked on."""
         return Workplace(self.index, self.objective, self.regions, self.seed, self.least_rows)
 
     def answer(self, task: msg.Task) -> msg.Reply | msg.Failure:
@@ -63,17 +65,17 @@ class Worker:
             case msg.MomentsTask():
                 return msg.MomentsReply(*who, *objective.moments())
             case StatefulTask():
-                return task.worked(self._place, self.slots)
+                return task.worked(self.place, self.slots)
             case OwnTask():
-                return task.work(self._place)
+                return task.work(self.place)
             case msg.SmoothnessTask():
                 return msg.SmoothnessReply(*who, objective.smoothness(), objective.mean_squares())
         raise TypeError(f"a worker has no answer to a {type(task).__name__}")
 
     def _hessian(self, task: HessianTask | CurvatureTask) -> msg.Reply:
         """Lines 3-4: gradient and Hessian at w, or a part of it, on samples zeta_i^0 where batches are asked for."""
-        w, gradient_rows = task.w, self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
-        loss, gradient = self.objective.sample(gradient_rows).value_and_gradient(w)
+        w = task.w
+        loss, gradient = self.objective.sample(self.gradient_draw(task)).value_and_gradient(w)
         if isinstance(task, HessianTask):
             hessian = self._sampled(task).hessian(w)
             return msg.HessianReply(self.index, task.exchange, gradient, pack(hessian), loss)
@@ -119,7 +121,7 @@ class Worker:
         if task.submodel == "pruned":
             w = np.zeros_like(task.w)
             w[kept] = task.w[kept]
-        rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
+        rows = self.gradient_draw(task)
         loss, gradient = self.objective.sample(rows).value_and_gradient(w)
         if task.whole_loss and rows is not None:
             loss = self.objective.value(w)
@@ -133,19 +135,24 @@ class Worker:
         return validated_mask(mask, policy=self.policy, worker=self.index, number=task.round, n_regions=n_regions)
 
     def _local_steps(self, task: msg.LocalStepsTask) -> msg.ModelReply:
-        rng = stream(self.seed, LOCAL_STEPS, self.index, task.exchange)
         w, start_loss = task.w, np.nan
-        for step in range(task.steps):
-            rows = _draw(rng, self.objective.n_rows, task.batch_size)
+        for step, rows in enumerate(self.local_draws(task)):
             loss, gradient = self.objective.sample(rows).value_and_gradient(w)
             start_loss = loss if step == 0 else start_loss
             w = w - task.learning_rate * gradient
         return msg.ModelReply(self.index, task.exchange, w, start_loss)
 
-    def _batch(self, size: int | None, purpose: int, exchange: int) -> IntArray | None:
-        if size is None:  # a stream costs more to make than a small shard's gradient
+    def local_draws(self, task: msg.LocalStepsTask) -> Iterator[IntArray | None]:
+        """The rows of every local step; None for all of them."""
+        rng = stream(self.seed, LOCAL_STEPS, self.index, task.exchange)
+        return (_draw(rng, self.objective.n_rows, task.batch_size) for _ in range(task.steps))
+
+    def gradient_draw(self, task: msg.GradientTask | HessianTask | CurvatureTask) -> IntArray | None:
+        """The rows of a gradient; None for all of them."""
+        if task.batch_size is None:  # a stream costs more to make than a small shard's gradient
             return None
-        return _draw(stream(self.seed, purpose, self.index, exchange), self.objective.n_rows, size)
+        rng = stream(self.seed, GRADIENT_BATCH, self.index, task.exchange)
+        return _draw(rng, self.objective.n_rows, task.batch_size)
 
 
 def draw_of(task: HessianTask | CurvatureTask) -> int:
