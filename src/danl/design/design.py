@@ -148,7 +148,7 @@ class Design:
             clusters = None if clusters is None else np.tile(clusters, 2)[order]
         made = Shard.of(
             X, y, weights=weights, rows=rows, name=site or records.source.name, feature_names=self.names,
-            target_name=self.outcome, **_extras(offset, clusters),
+            target_name=self.outcome, offset=offset, clusters=clusters,
         )  # fmt: skip
         return replace(made, left_out=int((~complete).sum()), unknown_levels=int((complete & ~known).sum()))
 
@@ -237,8 +237,3 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
-
-
-def _extras(offset: Array | None, clusters: Any) -> dict[str, Any]:
-    given = {"offset": offset, "clusters": clusters}
-    return {name: value for name, value in given.items() if value is not None}
