@@ -2,7 +2,7 @@ r"""The problem: shards, a loss, a penalty, and how the workers' objectives are 
 
 With W_i the total weight of worker i's rows (m_i of them, each of weight 1 unless weights are given),
 
-    F_i(w) = (1 / W_i) sum_j s_ij loss(y_ij, a_ij . w)  +  (penalty_i / 2) |w|^2
+    F_i(w) = (1 / W_i) sum_j s_ij loss(y_ij, a_ij . w + offset_ij)  +  (penalty_i / 2) |w|^2
     f(w)   = sum_i weight_i F_i(w)
 
     l2     the paper's lambda: penalty_i = l2 / W_i
@@ -10,6 +10,7 @@ With W_i the total weight of worker i's rows (m_i of them, each of weight 1 unle
     weighting="uniform"  weight_i = 1 / N           (the paper)
     weighting="samples"  weight_i = W_i / sum W      (with alpha: the pooled fit, whatever the split)
     intercept=True       a_ij ends with a one, and the penalty is not on its coefficient
+    offset_ij            of the row, 0 unless its shard has them
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
 from danl.data.schema import LISTED, Names, agreed, in_order, labelled, names_of
 from danl.data.shard import Shard, ShardInfo, info_of, stacked
+from danl.design.analysis import Analysis
+from danl.design.design import Agreement, Design
+from danl.design.formula import read_model
 from danl.errors import InputError, bad_argument
 from danl.frozen import cached_property
 from danl.objective.batch import Batch
@@ -48,6 +52,10 @@ class BaseProblem:
     """What is subtracted from the columns, where the rows are (`danl.objective.centring`); the model is for these."""
     feature_names: Names | None
     """What the features are called, in the order of w; None where they have no names."""
+    design: Design | None = None
+    """What the sites agreed on, where the rows are those of an analysis."""
+    notes: tuple[str, ...] = ()
+    """What people should know of the rows."""
 
     def __init__(
         self, loss: str | Loss, l2: float | None, alpha: float | None, weighting: str, intercept: bool
@@ -94,6 +102,16 @@ class BaseProblem:
     def rows(self) -> Array:
         """m_i: rows of each worker."""
         return np.array([info.rows for info in self.shard_info])
+
+    @cached_property
+    def records(self) -> Array:
+        """The records of each worker that its rows are of, at most m_i."""
+        return np.array([info.records for info in self.shard_info])
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether rows of some worker have an offset."""
+        return any(info.offset for info in self.shard_info)
 
     @cached_property
     def total_weights(self) -> Array:
@@ -144,11 +162,21 @@ class BaseProblem:
             self.loss.check_targets(shard.y)
         except InputError as error:
             raise InputError(f"{shard.name}: {error}", redacted=f"{shard.name}: {redacted(error)}") from error
+        self._check_offset(shard)
         return self._local(shard, self.penalty(info_of(shard, self.loss.binary)))
 
     def _local(self, shard: Shard, penalty: float) -> LocalObjective:
         X = shard.X if self.centre is None else centred(shard.X, self.centre)
-        return LocalObjective(X, shard.y, shard.weights, self.loss, penalty, self.intercept)
+        others = shard.offset, shard.clusters, shard.records
+        return LocalObjective(X, shard.y, shard.weights, self.loss, penalty, self.intercept, *others)
+
+    def _check_offset(self, shard: Shard) -> None:
+        outputs = outputs_of(self.loss)
+        if shard.offset is not None and outputs > 1:
+            raise InputError(
+                f"{shard.name}: an offset is one number a row, and loss {self.loss.name!r} has {outputs} margins a "
+                "row, which it would move together: leave it out"
+            )
 
     def centred_by(self, centre: Array | None) -> Self:
         """The same problem with the centre subtracted from the columns."""
@@ -172,7 +200,7 @@ class BaseProblem:
             intercept=self.intercept,
             feature_names=self._asked_names(),
         )
-        terms.centre = self.centre
+        terms.centre, terms.design = self.centre, self.design
         return terms
 
     def _asked_names(self) -> Names | None:
@@ -193,8 +221,8 @@ class Problem(BaseProblem):
     shards : sequence of Shard
         One per worker, as `danl.partition` makes them.
     loss : str or Loss
-        "logistic", "squared", "poisson", "squared_hinge", "multinomial:classes=3", or an object (see
-        `danl.objective.losses.Loss`).
+        "logistic", "squared", "poisson", "gamma", "negative-binomial:alpha=0.5", "squared_hinge",
+        "multinomial:classes=3", or an object (see `danl.objective.losses.Loss`).
     l2 : float, optional
         The paper's lambda: worker i's penalty is l2 / (2 W_i) |w|^2. Default 1e-4 when alpha is not given.
     alpha : float, optional
@@ -225,6 +253,8 @@ class Problem(BaseProblem):
         self._targets = targets = stacked([shard.y for shard in self.shards])
         self.loss.check_targets(targets)
         try_loss(self.loss, targets)
+        for shard in self.shards:
+            self._check_offset(shard)
         if self.loss.binary and targets.min() == targets.max():
             raise InputError(
                 f"y: all {targets.size} targets are {targets[0]:g}, and loss {self.loss.name!r} needs both classes, "
@@ -277,6 +307,9 @@ class RemoteProblem(BaseProblem):
         As in `Problem`.
     feature_names : sequence of str, optional
         The columns in the order they are to have in w. Default: that of the first site, where columns have names.
+    analysis : Analysis or Design, optional
+        A formula and a family, of which the sites agree on a design first; or the design of an earlier run. Loss and
+        intercept are then its own, and by default there is no penalty, and every record counts the same.
 
     """
 
@@ -284,15 +317,28 @@ class RemoteProblem(BaseProblem):
         self,
         shards: Sequence[ShardReference] = (),
         *,
-        loss: str | Loss = "logistic",
+        loss: str | Loss | None = None,
         l2: float | None = None,
         alpha: float | None = None,
-        weighting: str = "uniform",
-        intercept: bool = False,
+        weighting: str | None = None,
+        intercept: bool | None = None,
         feature_names: Sequence[str] | None = None,
+        analysis: Analysis | Design | None = None,
     ) -> None:
-        super().__init__(loss, l2, alpha, weighting, intercept)
-        self.shards = tuple(shards)
+        design = analysis if isinstance(analysis, Design) else None
+        if analysis is not None and not isinstance(analysis, Analysis | Design):
+            raise bad_argument("analysis", analysis, "a danl.Analysis")
+        self.analysis: Analysis | None = analysis.analysis if isinstance(analysis, Design) else analysis
+        if self.analysis is not None:
+            for name, value in (("loss", loss), ("intercept", intercept), ("feature_names", feature_names)):
+                if value is not None:
+                    raise bad_argument(name, value, "left out", "family and formula of the analysis say it")
+            loss, weighting = self.analysis.loss, weighting or "samples"
+            alpha = 0.0 if alpha is None and l2 is None else alpha
+            intercept = read_model(self.analysis).intercept if design is None else design.intercept
+            feature_names = None if design is None else design.names
+        super().__init__("logistic" if loss is None else loss, l2, alpha, weighting or "uniform", bool(intercept))
+        self.shards, self.design = tuple(shards), design
         self.feature_names = names_of(None, feature_names)
         for shard in self.shards:
             if not isinstance(shard, ShardReference):
@@ -317,6 +363,15 @@ class RemoteProblem(BaseProblem):
             raise InputError(f"y: all targets are equal, and loss {self.loss.name!r} needs both classes")
         known = self.without_rows()
         known.shards, known._shard_info, known.feature_names = self.shards, tuple(info), names
+        known.analysis, known.notes = self.analysis, (*self.notes, *_records_left_out(info))
+        return known
+
+    def agreed_on(self, agreement: Agreement, left_out: Sequence[str] = ()) -> RemoteProblem:
+        """The problem with the design of its sites; notes of the sites that take no part."""
+        known = self.without_rows()
+        known.shards, known.analysis, known.design = self.shards, self.analysis, agreement.design
+        known.feature_names = agreement.design.names
+        known.notes = (*left_out, *agreement.notes)
         return known
 
     def _asked_names(self) -> Names | None:
@@ -348,3 +403,14 @@ def _agreed_columns(
             "pass n_features when reading the files (it is never guessed per shard)"
         )
     return names
+
+
+def _records_left_out(info: Sequence[ShardInfo]) -> list[str]:
+    """Notes on the records that are not among the rows."""
+    parts = (("left_out", "a value is missing"), ("unknown_levels", "a level that too few records have"))
+    notes = []
+    for part, why in parts:
+        found = [f"{getattr(each, part)} at {each.site}" for each in info if getattr(each, part)]
+        if found:
+            notes.append(f"records left out ({why}): {listed(found, None)}")
+    return notes

@@ -24,6 +24,10 @@ import numpy as np
 from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
 from danl.data.shard import Shard, ShardInfo, info_of
+from danl.design.analysis import Analysis
+from danl.design.design import Design
+from danl.design.formula import read_model
+from danl.design.survey import survey
 from danl.engines.flower.dominance import column_fault, dominated, n_records, overshoots, record_codes
 from danl.engines.flower.kept_margins import KeptMargins, terms_digest
 from danl.engines.flower.kept_slots import KeptSlots
@@ -81,13 +85,40 @@ class Site:
         reference = ShardReference(path=str(config["data"]), name=name, **options)
         return cls(name, reference, SiteRules.from_config(config))
 
-    def shard_info(self, loss: object) -> str:
+    def survey(self, analysis: object) -> str:
+        """What the columns of an analysis hold here, as JSON; a level of fewer records than a cell has is not named."""
+        asked, rules = Analysis.from_json(analysis), self.rules
+        model = read_model(asked)
+        self._refuse_if(rules.broken_by_design(asked.formula, model.names))
+        cells = {"min_cell": rules.min_cell, "max_levels": rules.max_levels}
+        return survey(self.reference.records(model.names), asked, model, site=self.name, **cells).to_json()
+
+    def rows(self, design: Design | None) -> Shard:
+        """The site's rows: those of a design, or all of its file."""
+        if design is None:
+            return self.reference.read()
+        return design.shard(self.reference.records(design.needed), self.name)
+
+    def _allowed_rows(self, design: Design | None) -> Shard:
+        """The same, where the rules allow formula and columns; the server wrote the design, and may have written more."""
+        rules = self.rules
+        if design is None:
+            shard = self.rows(None)
+            self._refuse_if(rules.broken_by_design(None, _columns(shard)))
+            return shard
+        self._refuse_if(rules.broken_by_design(design.analysis.formula, design.needed))
+        if rules.formulas is not None and not design.is_of_its_formula():
+            raise RefusedError("formulas: the columns of the design are not those of its formula")
+        return self.rows(design)
+
+    def shard_info(self, loss: object, design: object = None) -> str:
         """The site's name and what the server may know of its shard, as JSON."""
         if not isinstance(loss, str):
             raise bad_argument("loss", loss, "a name")
         made = make_loss(loss)
         self._refuse_if(self.rules.broken_by_loss(loss))
-        stamp, shard = self._stamp(), self.reference.read()
+        stamp = self._stamp(loss, None, design)
+        shard = self._allowed_rows(None if design is None else Design.from_json(design))
         try:
             made.check_targets(shard.y)
         except InputError as error:
@@ -126,8 +157,8 @@ class Site:
 
     def _answer(self, data: object, terms: Opening, margins: KeptMargins, slots: KeptSlots) -> Reply | Failure:
         self._refuse_if(self.rules.broken_by_loss(terms.loss))
-        stamp, shard = self._stamp(terms), self.reference.read()
-        self._refuse_if(self.rules.broken_by_design(None, _columns(shard)))
+        stamp, design = self._stamp(terms.loss, terms.feature_names, terms.design), terms.design_of_rows()
+        shard = self._allowed_rows(design)
         worker = replace(terms.worker_for(shard), least_rows=self.rules.min_rows, min_cell=self.rules.min_cell)
         d = worker.objective.layout.n_coefficients
         task = decode(data, most_bytes=most_bytes(d, d))  # type: ignore[arg-type]  # decode looks at the type itself
@@ -155,11 +186,10 @@ class Site:
             self._refuse_if(self.rules.broken_by(task, records, d, int(reply.fragment.size)))
         return reply
 
-    def _stamp(self, terms: Opening | None = None) -> str | None:
-        """What changes with the file, with how it is read and with the rules; None where rows are not of a file."""
+    def _stamp(self, *of_run: object) -> str | None:
+        """What changes with the file, with how it is read, with the run and the rules; None for rows of no file."""
         if self.reference.path is None or not Path(self.reference.path).is_file():
             return None
-        of_run = [getattr(terms, name, None) for name in ("loss", "feature_names", "design")]
         read = json.dumps([repr(self.reference), repr(self.rules), *of_run])
         return hashlib.sha256(terms_digest(read, self.reference)).hexdigest()[:32]
 
