@@ -87,7 +87,7 @@ class Site:
             raise bad_argument("loss", loss, "a name")
         made = make_loss(loss)
         self._refuse_if(self.rules.broken_by_loss(loss))
-        stamp, shard = self._stamp(), self.reference.read()
+        stamp, shard = self._stamp(loss), self.reference.read()
         try:
             made.check_targets(shard.y)
         except InputError as error:
@@ -126,7 +126,7 @@ class Site:
 
     def _answer(self, data: object, terms: Opening, margins: KeptMargins, slots: KeptSlots) -> Reply | Failure:
         self._refuse_if(self.rules.broken_by_loss(terms.loss))
-        stamp, shard = self._stamp(terms), self.reference.read()
+        stamp, shard = self._stamp(terms.loss, terms.feature_names), self.reference.read()
         self._refuse_if(self.rules.broken_by_design(None, _columns(shard)))
         worker = replace(terms.worker_for(shard), least_rows=self.rules.min_rows, min_cell=self.rules.min_cell)
         d = worker.objective.layout.n_coefficients
@@ -155,11 +155,10 @@ class Site:
             self._refuse_if(self.rules.broken_by(task, records, d, int(reply.fragment.size)))
         return reply
 
-    def _stamp(self, terms: Opening | None = None) -> str | None:
-        """What changes with the file, with how it is read and with the rules; None where rows are not of a file."""
+    def _stamp(self, *of_run: object) -> str | None:
+        """What changes with the file, with how it is read, with the run and the rules; None for rows of no file."""
         if self.reference.path is None or not Path(self.reference.path).is_file():
             return None
-        of_run = [getattr(terms, name, None) for name in ("loss", "feature_names", "design")]
         read = json.dumps([repr(self.reference), repr(self.rules), *of_run])
         return hashlib.sha256(terms_digest(read, self.reference)).hexdigest()[:32]
 
