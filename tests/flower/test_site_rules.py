@@ -230,3 +230,14 @@ def test_a_step_that_was_too_long_is_turned_back_and_not_the_site():
     assert any(told)
     assert (result.status, result.failures) == ("converged", ())
     assert np.allclose(result.w, danl.solve(danl.Problem([Shard.of(X, y)], **terms), tol=1e-10).w, rtol=1e-6)
+
+
+def test_facts_for_another_loss_are_looked_at_anew(tmp_path):
+    """What was found right for a count is not for a class: two records have one of the outcomes."""
+    rows = np.random.default_rng(0).standard_normal((30, 1))
+    path = tmp_path / "north.csv"
+    path.write_text("a,y\n" + "".join(f"{value!r},{int(row < 2)}\n" for row, value in enumerate(rows[:, 0].tolist())))
+    site = Site("north", ShardReference(path=str(path)))
+    site.shard_info("poisson")
+    with pytest.raises(RefusedError, match="one of the two outcomes"):
+        site.shard_info("logistic")
