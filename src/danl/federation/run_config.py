@@ -22,7 +22,10 @@ KEYS: dict[str, tuple[Value, str]] = {
     "policy": ("full", "who trains what: full, coverage:psi=3, random:keep=0.5, ..."),
     "graph": ("", "who talks to whom, for methods without a server: ring, grid, complete, erdos:p=0.4; empty: ring"),
     "regions": ("", "a number, sizes such as 30,30,63, or classes; empty: 4"),
-    "loss": ("logistic", "logistic, multinomial:classes=3, squared, poisson or squared_hinge"),
+    "loss": (
+        "logistic",
+        "logistic, multinomial:classes=3, squared, poisson, gamma, negative-binomial:alpha=0.5 or squared_hinge",
+    ),
     "l2": ("", "the paper's lambda; empty: 1e-4, unless alpha is given"),
     "alpha": ("", "an absolute penalty instead of l2"),
     "weighting": ("uniform", "uniform, or samples for the pooled fit"),
