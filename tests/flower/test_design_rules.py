@@ -1,4 +1,4 @@
-"""Formulas held against a site's rules: complete cases that differ by one, formulas and columns that are not allowed."""
+"""Formulas held against a site's rules: complete cases that differ by one, formulas that are not allowed."""
 
 import json
 from dataclasses import replace

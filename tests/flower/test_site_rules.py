@@ -241,3 +241,26 @@ def test_facts_for_another_loss_are_looked_at_anew(tmp_path):
     site.shard_info("poisson")
     with pytest.raises(RefusedError, match="one of the two outcomes"):
         site.shard_info("logistic")
+
+
+def test_a_site_of_15_records_is_refused_and_named_and_takes_part_where_it_relaxes_that_rule():
+    """Six coefficients of 15 records are 0.4 a record."""
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((135, 5))
+    y = (rng.random(135) < 1 / (1 + np.exp(-X[:, 0]))).astype(float)
+    shards = [Shard.of(X[a:b], y[a:b]) for a, b in pairwise((0, 60, 120, 135))]
+    terms = {"alpha": 1e-2, "weighting": "samples", "intercept": True}
+    for ratio, there in ((0.33, 2), (0.4, 3)):
+        rules = [SiteRules(), SiteRules(), SiteRules(max_features_per_row=ratio)]
+        named = zip(["north", "south", "west"], shards, rules, strict=True)
+        sites = [Site(name, ShardReference(load=lambda own=own: own), each) for name, own, each in named]
+        grid = FakeGrid(
+            client_app(lambda config, sites=sites: sites[config["number"]]), [{"number": k} for k in range(3)]
+        )
+        engine = GridEngine(grid, sites=3, wait=5.0, poll=0.001)
+        result = danl.solve(RemoteProblem(**terms), engine=engine, tol=1e-10)
+        assert result.status == "converged"
+        local = danl.solve(danl.Problem(shards[:there], **terms), tol=1e-10)
+        assert np.allclose(result.w, local.w, rtol=1e-7)
+        says = "site west: max-features-per-row: 6 features of 15 rows are 0.4 a row, and at most 0.33 are allowed"
+        assert any(says in note for note in result.notes) is (there == 2)

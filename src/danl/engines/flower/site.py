@@ -100,7 +100,7 @@ class Site:
         return design.shard(self.reference.records(design.needed), self.name)
 
     def _allowed_rows(self, design: Design | None) -> Shard:
-        """The same, where the rules allow formula and columns; the server wrote the design, and may have written more."""
+        """The same, where formula and columns are allowed: the server wrote the design, and may have written more."""
         rules = self.rules
         if design is None:
             shard = self.rows(None)

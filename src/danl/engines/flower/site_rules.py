@@ -81,9 +81,9 @@ class SiteRules:
     max_share : float
         The largest share that one record may have in the sum of weights behind an answer; 1 is no rule.
     tasks : tuple of str
-        The tasks it accepts: hessian, curvature (a part of a Hessian, or one in float32), gradient, pruned-gradient,
-        loss, local-steps, scores, smoothness, moments; and those of the field's methods (`danl.tasks`). Default: those
-        of the default method and of statistics.
+        The tasks it accepts: hessian, curvature (a part of a Hessian, or one in float32 or compressed), gradient,
+        pruned-gradient, loss, local-steps, scores, smoothness, moments; and those of the field's methods
+        (`danl.tasks`). Default: those of the default method and of statistics.
     losses : tuple of str
         The losses it accepts, without their options.
     formulas : tuple of str, optional
