@@ -73,6 +73,8 @@ def losses(number=0, workers=(0, 1, 2)):
         {"method": "danl:curvature=lowrank:20", "policy": "coverage:psi=2", "max_rounds": 8},
         {"method": "danl:curvature=block,hessian_dtype=float32", "max_rounds": 6},
         {"method": "danl:hessian_dtype=float32", "max_rounds": 6},
+        {"method": "danl:hessian_compressor=rankr:5", "max_rounds": 6},
+        {"method": "danl:hessian_compressor=natural,curvature_from=2", "max_rounds": 6, "seed": 2},
         {"regions": [list(range(0, 123, 2)), list(range(1, 123, 2))], "max_rounds": 4},
     ],
     ids=str,

@@ -63,7 +63,11 @@ class Workplace:
         `FewRowsError` where it is of fewer rows than the site answers about: whoever chooses seed and key could look
         for a draw that has few rows many times.
         """
-        draws = stream(self.seed, purpose, *key, self.worker).random(size)
+        rng = stream(self.seed, purpose, *key)
+        rng.bit_generator.advance(self.worker * size)  # type: ignore[attr-defined]  # to the worker's own part of it
+        return self._rows(rng.random(size))
+
+    def _rows(self, draws: Array) -> IntArray:
         rows = (draws * self.objective.n_rows).astype(np.int64)
         if self.least_rows > 1 and len(np.unique(rows)) < self.least_rows:
             raise FewRowsError
@@ -107,6 +111,12 @@ def own_models(tasks: Sequence[Any], name: str = "w") -> Array:
     """The models of tasks: (d,) where it is one, else one of each, (n, d)."""
     models = [getattr(task, name) for task in tasks]
     return models[0] if all(model is models[0] for model in models) else np.array(models)
+
+
+def drawn_by_each(places: Sequence[Workplace], purpose: int, size: int, *key: int) -> list[IntArray]:
+    """What `Workplace.drawn` gives each of them, from one stream."""
+    draws = stream(places[0].seed, purpose, *key).random((1 + max(place.worker for place in places), size))
+    return [place._rows(draws[place.worker]) for place in places]
 
 
 def batch_of(places: Sequence[Workplace], batch: Batch, rows: Sequence[IntArray] | None) -> Batch:

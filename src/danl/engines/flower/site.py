@@ -57,8 +57,8 @@ class SiteRules:
         The largest ratio of numbers that tell of the rows to rows: trained features (the coordinates of the mask, all
         of them for a Hessian or a model) over the rows they are computed on. Many features of few rows tell the rows.
     tasks : tuple of str
-        The tasks it accepts: hessian, curvature (a part of a Hessian, or one in float32), gradient, loss,
-        local-steps, scores, smoothness, moments; and those of the field's methods (`danl.tasks`). Default: all.
+        The tasks it accepts: hessian, curvature (a part of a Hessian, or one in float32 or compressed), gradient,
+        loss, local-steps, scores, smoothness, moments; and those of the field's methods (`danl.tasks`). Default: all.
 
     """
 
