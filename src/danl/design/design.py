@@ -181,11 +181,10 @@ class Design:
         }
 
     @classmethod
-    def from_dict(cls, values: object) -> Design:
+    def from_dict(cls, values: Any) -> Design:
         """From plain data; expressions are checked, wherever they come from."""
         try:
-            assert isinstance(values, Mapping)
-            assert set(values) == {part.name for part in fields(cls)}
+            _must(isinstance(values, Mapping) and set(values) == {part.name for part in fields(cls)})
             columns = tuple(
                 DesignColumn(_text(name), tuple(Part(*map(_text, part)) for part in parts))  # type: ignore[arg-type]
                 for name, parts in values["columns"]
@@ -201,11 +200,9 @@ class Design:
                 columns,
             )
             kinds = {part.kind for column in columns for part in column.parts}
-            assert isinstance(made.intercept, bool)
-            assert kinds <= {"number", "level", "site"}
-            assert outcome_levels is None or len(outcome_levels) == 2
-            assert columns
-        except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+            _must(isinstance(made.intercept, bool) and kinds <= {"number", "level", "site"} and len(columns) > 0)
+            _must(outcome_levels is None or len(outcome_levels) == 2)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError("design: cannot be read; do both ends run the same danl?") from None
@@ -231,6 +228,11 @@ class Agreement:
 
     design: Design
     notes: tuple[str, ...] = ()
+
+
+def _must(right: bool) -> None:
+    if not right:
+        raise TypeError
 
 
 def _text(value: object) -> str:
