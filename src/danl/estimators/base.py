@@ -27,9 +27,9 @@ from danl.checks import check_choice, check_number, check_share, check_whole
 from danl.data.partition import as_they_lie, partition
 from danl.data.shard import Shard
 from danl.errors import DanlWarning, InputError
-from danl.estimators.inference import Inference, request_inference
+from danl.statistics.inference import Inference, request_inference
 from danl.estimators.saved import read_estimator, write_estimator
-from danl.estimators.summary import Summary
+from danl.statistics.summary import Summary
 from danl.objective.losses import Array
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions

@@ -1,9 +1,10 @@
-"""Tasks that bring their own work, by what is asked: those of the field's methods (`danl.protocol.own_tasks`).
+"""Tasks that bring their own work, by what is asked: those of the field's methods, and of tables of a fitted model.
 
 Importing this package makes them known to the wire, so that an engine's workers can read them.
 """
 
 from danl.tasks.batch_gradient import BatchGradientReply, BatchGradientTask
+from danl.tasks.fit_questions import FitReply, FitTask
 from danl.tasks.gradient_differences import DifferenceReply, DifferenceTask
 from danl.tasks.learned_hessian import LearnReply, LearnTask
 from danl.tasks.newton_directions import (
@@ -13,6 +14,7 @@ from danl.tasks.newton_directions import (
     NewtonDirectionReply,
     NewtonDirectionTask,
 )
+from danl.tasks.null_model import NullReply, NullTask
 from danl.tasks.proximal_step import ProximalStepReply, ProximalStepTask
 from danl.tasks.pruned_steps import PrunedStepsReply, PrunedStepsTask
 from danl.tasks.quadratic_steps import QuadraticStepsReply, QuadraticStepsTask
@@ -25,12 +27,16 @@ __all__ = [
     "CorrectedDirectionTask",
     "DifferenceReply",
     "DifferenceTask",
+    "FitReply",
+    "FitTask",
     "HessianProductsReply",
     "HessianProductsTask",
     "LearnReply",
     "LearnTask",
     "NewtonDirectionReply",
     "NewtonDirectionTask",
+    "NullReply",
+    "NullTask",
     "ProximalStepReply",
     "ProximalStepTask",
     "PrunedStepsReply",

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import norm
 
 from danl.checks import check_installed
-from danl.estimators.inference import Inference
+from danl.statistics.inference import Inference
 from danl.objective.layout import Layout
 from danl.protocol.messages import Array
 from danl.wording import coefficient, counted
