@@ -49,11 +49,21 @@ METHODS = [
     "danl:batch_size=8",
 ]
 SAME = ("kind", "coverage", "bytes_up", "bytes_down", "active", "min_coverage", "max_staleness", "min_trained")
-LOSSES = ["logistic", "squared", "poisson", "squared_hinge", "multinomial:classes=3"]
+COUNTS = "negative-binomial:alpha=0.5"
+LOSSES = ["logistic", "squared", "poisson", "gamma", COUNTS, "squared_hinge", "multinomial:classes=3"]
 
 
 def problem(
-    loss, *, dense=False, intercept=False, weighted=False, value=None, sizes=(30, 5, 12, 1, 22), seed=0, **terms
+    loss,
+    *,
+    dense=False,
+    intercept=False,
+    weighted=False,
+    offset=False,
+    value=None,
+    sizes=(30, 5, 12, 1, 22),
+    seed=0,
+    **terms,
 ):
     rng = np.random.default_rng(seed)
     rows, d = sum(sizes), 7
@@ -63,15 +73,19 @@ def problem(
     y = {
         "squared": rng.normal(size=rows),
         "poisson": rng.poisson(1.0, size=rows).astype(float),
+        COUNTS: rng.poisson(1.0, size=rows).astype(float),
+        "gamma": rng.gamma(2.0, size=rows),
         "multinomial:classes=3": rng.integers(0, 3, rows).astype(float),
     }.get(loss, rng.integers(0, 2, rows).astype(float))
     weights = rng.uniform(0.5, 2.0, rows) if weighted else None
     bounds = np.cumsum((0, *sizes))
+    offsets = np.random.default_rng(9).normal(size=rows) if offset else None
     shards = [
         danl.Shard.of(
             (X.toarray() if dense else X)[first:last],
             y[first:last],
             weights=None if weights is None else weights[first:last],
+            offset=None if offsets is None or first == 0 else offsets[first:last],  # not everyone has one
         )
         for first, last in pairwise(bounds)
     ]
@@ -91,9 +105,9 @@ def close(a, b):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("loss", LOSSES)
-def test_every_reply_is_the_same(loss, dense, intercept, weighted):
-    made = problem(loss, dense=dense, intercept=intercept, weighted=weighted)
+@pytest.mark.parametrize(("loss", "offset"), [*((loss, False) for loss in LOSSES), ("logistic", True), ("gamma", True)])
+def test_every_reply_is_the_same(loss, dense, intercept, weighted, offset):
+    made = problem(loss, dense=dense, intercept=intercept, weighted=weighted, offset=offset)
     rng = np.random.default_rng(1)
     w = 0.5 * rng.normal(size=made.n_coefficients)
     masks = rng.random((5, 3)) < 0.5
@@ -122,9 +136,9 @@ def test_every_reply_is_the_same(loss, dense, intercept, weighted):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("loss", LOSSES)
-def test_mixed_exchanges_are_the_same(loss, dense, intercept, weighted):
-    made = problem(loss, dense=dense, intercept=intercept, weighted=weighted)
+@pytest.mark.parametrize(("loss", "offset"), [*((loss, False) for loss in LOSSES), ("logistic", True), ("gamma", True)])
+def test_mixed_exchanges_are_the_same(loss, dense, intercept, weighted, offset):
+    made = problem(loss, dense=dense, intercept=intercept, weighted=weighted, offset=offset)
     w = 0.5 * np.random.default_rng(1).normal(size=made.n_coefficients)
     same_answers_to_mixed_exchanges(opened(made, batched=True), made, made.layout.regions(3), w)
 

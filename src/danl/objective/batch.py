@@ -25,7 +25,13 @@ from danl.frozen import cached_property
 from danl.objective import kernels
 from danl.objective.kernels import Sandwich, repeated_value
 from danl.objective.layout import Layout
-from danl.objective.local_objective import LocalObjective, assembled, margins, margins_without_features
+from danl.objective.local_objective import (
+    LocalObjective,
+    assembled,
+    margins,
+    margins_without_features,
+    stacked_offsets,
+)
 from danl.objective.losses import Array, Loss, target_terms, value_and_first, weighted_second_derivatives
 from danl.objective.row_blocks import MANY_WORKERS, Mask, RowBlock, row_blocks
 from danl.objective.row_samples import RowSample, curvature_of_rows, weighted_rows
@@ -60,9 +66,10 @@ class Batch:
         penalties: Array,
         loss: Loss,
         layout: Layout,
+        offset: Array | None = None,  # of the rows, where there is one
     ) -> None:
-        self.X, self.y, self.own_weights, self.bounds, self.penalties = X, y, own_weights, bounds, penalties
-        self.loss, self.layout, self.n_workers = loss, layout, len(penalties)
+        self.X, self.y, self.own_weights, self.offset, self.bounds = X, y, own_weights, offset, bounds
+        self.penalties, self.loss, self.layout, self.n_workers = penalties, loss, layout, len(penalties)
         # Of each worker: what turns its sums into averages.
         self.scale = 1.0 / np.diff(bounds) if own_weights is None else np.ones(self.n_workers)
         # Where all rows of a worker weigh the same, the shorter of slopes and gradients is scaled.
@@ -95,6 +102,7 @@ class Batch:
             np.array([each.penalty for each in objectives]),
             objectives[0].loss,
             objectives[0].layout,
+            stacked_offsets(objectives),
         )
 
     @cached_property
@@ -286,6 +294,11 @@ class Batch:
         return selected
 
     def _margins(self, block: RowBlock, model: Array, selected: Mask | None = None) -> Array:
+        """A w, and the offset, of every row."""
+        z = self._products(block, model, selected)
+        return z if self.offset is None else z + self.offset[block.rows]
+
+    def _products(self, block: RowBlock, model: Array, selected: Mask | None = None) -> Array:
         """A w of every row, with a model (outputs, columns); A_i w_i with one for every worker, (N, outputs, columns).
 
         The rows of workers that are not selected are undefined.
@@ -358,23 +371,10 @@ class Batch:
         own = vectors.reshape(self.n_workers, 1, layout.columns)
         with np.errstate(over="ignore", invalid="ignore"):
             for block in self.blocks:
-                slopes = curvatures[block.rows] * self._margins(block, own)
+                slopes = curvatures[block.rows] * self._products(block, own)
                 self._add_transpose_product(block, slopes, products[block.workers], None)
             self.passes += 2
             return products[:, 0] + self.penalties[:, None] * self._penalised(vectors)
-
-    def diagonal_sum(self, w: Array, weights: Array) -> Array:
-        """The diagonal of sum_i weight_i Hess F_i(w), without the rest of it."""
-        layout, n, z = self.layout, self.layout.n_features, self.margins(w)
-        row_weights, parts = weights[self.owners] * self.row_weights, np.zeros((layout.n_outputs, layout.columns))
-        for block in self.blocks:
-            own = block.rows
-            with np.errstate(over="ignore", invalid="ignore"):
-                for k, m, second in weighted_second_derivatives(self.loss, self.y[own], z[own], row_weights[own]):
-                    if k == m:
-                        parts[k, :n] += kernels.squares_transpose_times(block.X, second)
-                        parts[k, n:] += second.sum()
-        return np.asarray(parts.ravel() + np.where(layout.penalised, float(weights @ self.penalties), 0.0))
 
     def curvature_of_rows(self, w: Array) -> Array:
         """What the second derivatives of each row count in its worker's average; exact enough to draw rows by."""
@@ -382,7 +382,7 @@ class Batch:
         return curvature_of_rows(self.loss, self.y, z, self.own_weights, self._exponentials)
 
     def margins(self, w: Array) -> Array:
-        """A w of every row; those of the newest w are kept."""
+        """A w, and the offset, of every row; those of the newest w are kept."""
         if self._newest is None or not np.array_equal(self._newest[0], w):
             self.passes += 1
             model = w.reshape(self.layout.n_outputs, self.layout.columns)

@@ -44,6 +44,7 @@ def sampled(batch: Batch, workers: IntArray, rows: Sequence[IntArray]) -> Batch:
 
 
 def _made(batch: Batch, rows: IntArray, own_weights: Array | None, bounds: IntArray, workers: IntArray) -> Batch:
-    made = Batch(batch.X[rows], batch.y[rows], own_weights, bounds, batch.penalties[workers], batch.loss, batch.layout)
+    parts = batch.X[rows], batch.y[rows], own_weights, bounds, batch.penalties[workers], batch.loss, batch.layout
+    made = Batch(*parts, None if batch.offset is None else batch.offset[rows])
     made.use_threads(batch.wanted_threads)
     return made

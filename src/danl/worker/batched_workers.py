@@ -17,6 +17,7 @@ from danl.frozen import cached_property, replace
 from danl.objective.batch import Batch
 from danl.objective.batch_parts import of_workers, sampled
 from danl.objective.batch_parts import part as part_of
+from danl.objective.hessian_parts import diagonal_sum
 from danl.objective.moments import moments_of_each
 from danl.objective.problem import BaseProblem, Problem
 from danl.objective.regions import IntArray
@@ -162,7 +163,7 @@ class BatchedWorkers:
         batch, of_worker = self.batch, np.zeros(self.batch.n_workers)
         of_worker[list(weights)] = list(weights.values())
         if isinstance(task, CurvatureTask) and task.kind == "diag":
-            return HessianSum(batch.diagonal_sum(task.w, of_worker))
+            return HessianSum(diagonal_sum(batch, task.w, of_worker))
         if task.hessian_batch is None:
             return HessianSum(batch.hessian_sum(task.w, of_worker))
         if task.leverage:
