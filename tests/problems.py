@@ -22,6 +22,8 @@ def random_shards(seed=0, sizes=(9, 14, 5, 12), d=7, *, as_sparse=False, weighte
             y[: min(2, size)] = [0.0, 1.0][: min(2, size)]
         elif targets == "count":
             y = rng.poisson(np.exp(np.clip(z, -3, 2))).astype(float)
+        elif targets == "amount":
+            y = np.exp(np.clip(z, -3, 2)) * rng.gamma(2.0, 0.5, size=size)
         else:
             y = z + rng.normal(size=size)
         weights = rng.uniform(0.5, 2.0, size=size) if weighted else None
@@ -30,7 +32,14 @@ def random_shards(seed=0, sizes=(9, 14, 5, 12), d=7, *, as_sparse=False, weighte
     return shards
 
 
-TARGETS = {"logistic": "binary", "squared": "real", "poisson": "count", "squared_hinge": "binary"}
+TARGETS = {
+    "logistic": "binary",
+    "squared": "real",
+    "poisson": "count",
+    "gamma": "amount",
+    "negative-binomial:alpha=0.5": "count",
+    "squared_hinge": "binary",
+}
 
 
 def random_problem(loss="logistic", *, l2=0.5, alpha=None, weighting="uniform", **shape):

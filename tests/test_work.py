@@ -8,7 +8,7 @@ from scipy import sparse
 
 import danl
 from danl.methods import DANL
-from danl.objective.batch import Batch
+from danl.objective import batch_parts
 from danl.server import curvature
 
 ROWS, FEATURES, WORKERS = 4000, 20, 8
@@ -78,10 +78,11 @@ def test_passes_products_and_factorisations_of_an_exchange(method, policy, dense
 @pytest.mark.parametrize(("method", "passes"), [("danl-masked", 2), ("danl:masks=always", 3)])
 def test_a_few_of_many_workers_are_two_passes_over_their_rows(method, passes, monkeypatch):
     """With `danl` everyone tells a loss: one more, over all rows."""
-    monkeypatch.setattr("danl.objective.batch.MANY_NUMBERS", 0)
+    monkeypatch.setattr("danl.objective.batch_parts.MANY_NUMBERS", 0)
     made, parts = problem(workers=200), []
-    inner = Batch.part
-    monkeypatch.setattr(Batch, "part", lambda self, workers: parts.append(len(workers)) or inner(self, workers))
+    inner = batch_parts.part
+    noted = lambda batch, workers: parts.append(len(workers)) or inner(batch, workers)  # noqa: E731
+    monkeypatch.setattr("danl.worker.batched_workers.part_of", noted)
     counted = Counted(made, monkeypatch)
     danl.solve(made, method=method, policy="coverage:psi=3", monitor=False, tol=0.0, max_rounds=12, callback=counted)
     few = [did for did, *_ in (work for kind, *work in counted.done if kind == "gradient")]

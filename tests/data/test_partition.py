@@ -297,3 +297,16 @@ def test_rows_as_they_lie_are_the_contiguous_ones_without_a_copy(n, workers):
         np.testing.assert_array_equal(ours.rows, theirs.rows)
         assert np.shares_memory(ours.X, X)
     assert sizes(known) == [len(rows) for rows in np.array_split(np.arange(n), workers)]
+
+
+@pytest.mark.parametrize("scheme", ["iid", "contiguous", "sorted", "dirichlet", "quantity", "site"])
+def test_offsets_stay_with_their_rows(scheme):
+    rng = np.random.default_rng(0)
+    X, y, offset = rng.normal(size=(40, 2)), rng.integers(0, 2, 40), rng.normal(size=40)
+    options = {"sites": np.resize(["a", "b", "c"], 40)} if scheme == "site" else {"workers": 3}
+    shards = partition(X, y, scheme=scheme, offset=offset, seed=1, **options)
+    for shard in shards:
+        np.testing.assert_array_equal(shard.offset, offset[shard.rows])
+        np.testing.assert_array_equal(shard.X, X[shard.rows])
+    assert partition(X, y, workers=3)[0].offset is None
+    assert message(partition, X, y, workers=3, offset=offset[1:]).startswith("offset: must have one entry for each")

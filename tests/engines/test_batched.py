@@ -10,12 +10,28 @@ import danl
 from danl.checks import is_installed
 from danl.engines import Local
 from danl.objective import kernels
+from danl.objective.batch_parts import part as part_of
 from danl.objective.kernels import Sandwich, dense_sandwich, scipy_sandwich, tabmat_sandwich, within
 from danl.objective.regions import Regions
 from danl.objective.segments import Segments
-from danl.protocol.messages import CurvatureTask, Exchange, GradientTask, HessianTask, LossTask, unpack
+from danl.protocol.messages import (
+    CurvatureTask,
+    Exchange,
+    GradientTask,
+    HessianTask,
+    LocalStepsTask,
+    LossTask,
+    unpack,
+)
+from danl.protocol.own_tasks import array_fields
 from danl.protocol.replies import ReplyRules
 from danl.server.memory import Memory
+from danl.tasks.batch_gradient import BatchGradientTask
+from danl.tasks.gradient_differences import DifferenceTask
+from danl.tasks.pruned_steps import PrunedStepsTask
+from danl.tasks.quadratic_steps import QuadraticStepsTask
+from danl.tasks.trial_losses import TrialLossesTask
+from danl.worker.worker import Worker
 from tests.engines.conformance import same_answers_to_mixed_exchanges
 
 pytestmark = pytest.mark.slow
@@ -33,11 +49,21 @@ METHODS = [
     "danl:batch_size=8",
 ]
 SAME = ("kind", "coverage", "bytes_up", "bytes_down", "active", "min_coverage", "max_staleness", "min_trained")
-LOSSES = ["logistic", "squared", "poisson", "squared_hinge", "multinomial:classes=3"]
+COUNTS = "negative-binomial:alpha=0.5"
+LOSSES = ["logistic", "squared", "poisson", "gamma", COUNTS, "squared_hinge", "multinomial:classes=3"]
 
 
 def problem(
-    loss, *, dense=False, intercept=False, weighted=False, value=None, sizes=(30, 5, 12, 1, 22), seed=0, **terms
+    loss,
+    *,
+    dense=False,
+    intercept=False,
+    weighted=False,
+    offset=False,
+    value=None,
+    sizes=(30, 5, 12, 1, 22),
+    seed=0,
+    **terms,
 ):
     rng = np.random.default_rng(seed)
     rows, d = sum(sizes), 7
@@ -47,15 +73,19 @@ def problem(
     y = {
         "squared": rng.normal(size=rows),
         "poisson": rng.poisson(1.0, size=rows).astype(float),
+        COUNTS: rng.poisson(1.0, size=rows).astype(float),
+        "gamma": rng.gamma(2.0, size=rows),
         "multinomial:classes=3": rng.integers(0, 3, rows).astype(float),
     }.get(loss, rng.integers(0, 2, rows).astype(float))
     weights = rng.uniform(0.5, 2.0, rows) if weighted else None
     bounds = np.cumsum((0, *sizes))
+    offsets = np.random.default_rng(9).normal(size=rows) if offset else None
     shards = [
         danl.Shard.of(
             (X.toarray() if dense else X)[first:last],
             y[first:last],
             weights=None if weights is None else weights[first:last],
+            offset=None if offsets is None or first == 0 else offsets[first:last],  # not everyone has one
         )
         for first, last in pairwise(bounds)
     ]
@@ -75,9 +105,9 @@ def close(a, b):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("loss", LOSSES)
-def test_every_reply_is_the_same(loss, dense, intercept, weighted):
-    made = problem(loss, dense=dense, intercept=intercept, weighted=weighted)
+@pytest.mark.parametrize(("loss", "offset"), [*((loss, False) for loss in LOSSES), ("logistic", True), ("gamma", True)])
+def test_every_reply_is_the_same(loss, dense, intercept, weighted, offset):
+    made = problem(loss, dense=dense, intercept=intercept, weighted=weighted, offset=offset)
     rng = np.random.default_rng(1)
     w = 0.5 * rng.normal(size=made.n_coefficients)
     masks = rng.random((5, 3)) < 0.5
@@ -106,16 +136,16 @@ def test_every_reply_is_the_same(loss, dense, intercept, weighted):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("loss", LOSSES)
-def test_mixed_exchanges_are_the_same(loss, dense, intercept, weighted):
-    made = problem(loss, dense=dense, intercept=intercept, weighted=weighted)
+@pytest.mark.parametrize(("loss", "offset"), [*((loss, False) for loss in LOSSES), ("logistic", True), ("gamma", True)])
+def test_mixed_exchanges_are_the_same(loss, dense, intercept, weighted, offset):
+    made = problem(loss, dense=dense, intercept=intercept, weighted=weighted, offset=offset)
     w = 0.5 * np.random.default_rng(1).normal(size=made.n_coefficients)
     same_answers_to_mixed_exchanges(opened(made, batched=True), made, made.layout.regions(3), w)
 
 
 @pytest.mark.parametrize("few", [False, True])
 def test_mixed_exchanges_of_many_workers_are_the_same(few, monkeypatch):
-    monkeypatch.setattr("danl.objective.batch.MANY_NUMBERS", 0 if few else 10**9)
+    monkeypatch.setattr("danl.objective.batch_parts.MANY_NUMBERS", 0 if few else 10**9)
     made = problem("logistic", sizes=(2, 1, 9, 4) * 10)
     w = 0.5 * np.random.default_rng(1).normal(size=made.n_coefficients)
     same_answers_to_mixed_exchanges(opened(made, batched=True), made, made.layout.regions(3), w)
@@ -405,12 +435,12 @@ def test_rows_of_workers_that_are_not_asked_are_not_gone_through(monkeypatch):
 @pytest.mark.parametrize("terms", [{}, {"weighted": True}, {"intercept": True}, {"dense": True}], ids=str)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_few_of_many_are_a_batch_of_their_own(loss, terms, value, monkeypatch):
-    monkeypatch.setattr("danl.objective.batch.MANY_NUMBERS", 0)
+    monkeypatch.setattr("danl.objective.batch_parts.MANY_NUMBERS", 0)
     made = problem(loss, sizes=(2, 1, 9, 4) * 10, value=value, **terms)
     w = np.random.default_rng(1).standard_normal(made.batch.layout.n_coefficients)
     workers = np.array([2, 3, 11, 39])
     masks = np.random.default_rng(2).random((4, len(w))) < 0.6
-    part = made.batch.part(workers)
+    part = part_of(made.batch, workers)
     losses, gradients = part.losses_and_gradients(w)
     pruned = part.losses_and_gradients(w, masks)
     for row, worker in enumerate(workers):
@@ -420,9 +450,9 @@ def test_a_few_of_many_are_a_batch_of_their_own(loss, terms, value, monkeypatch)
         expected = made.local_objectives[worker].value_and_gradient(w * masks[row])
         close(pruned[0][row], expected[0])
         close(pruned[1][row], expected[1])
-    assert made.batch.part(np.arange(11)) is None  # more than one in four
-    monkeypatch.setattr("danl.objective.batch.MANY_NUMBERS", 10**6)
-    assert made.batch.part(workers) is None
+    assert part_of(made.batch, np.arange(11)) is None  # more than one in four
+    monkeypatch.setattr("danl.objective.batch_parts.MANY_NUMBERS", 10**6)
+    assert part_of(made.batch, workers) is None
 
 
 @pytest.mark.slow
@@ -446,7 +476,7 @@ def test_runs_where_a_few_of_many_come_back(method, policy, many, monkeypatch):
     monkeypatch.setattr(
         Memory, "_with_rows", lambda self, who, *rest: touched.append(len(who)) or inner(self, who, *rest)
     )
-    monkeypatch.setattr("danl.objective.batch.MANY_NUMBERS", many)
+    monkeypatch.setattr("danl.objective.batch_parts.MANY_NUMBERS", many)
     few = danl.solve(made, engine=Local(), **arguments)
     if many:  # a memory as small as this is written anew
         assert touched == []
@@ -471,3 +501,49 @@ def test_pruned_models_beside_whole_ones_are_left_to_the_workers():
     together, alone = (opened(made, batched=batched).exchange(exchange) for batched in (True, False))
     same_replies(together, alone, made.layout.regions(3))
     close(together.losses[4], made.local_objectives[4].value_and_gradient(w)[0])
+
+
+def own_exchanges(regions):
+    """Questions that bring their own work, to some workers, at models of their own and at one for all."""
+    rng, d = np.random.default_rng(3), regions.n_coefficients
+    w, other, workers = 0.3 * rng.normal(size=d), 0.3 * rng.normal(size=d), np.array([0, 2, 4])
+    models, masks = 0.3 * rng.normal(size=(3, d)), np.array([[1, 0, 1], [0, 1, 1], [0, 0, 0]], dtype=bool)
+    tasks = [BatchGradientTask(5, w, size) for size in (None, 4)]
+    tasks += [DifferenceTask(5, w, other, size) for size in (None, 4)]
+    tasks += [PrunedStepsTask(5, w, steps=3, learning_rate=0.1, batch_size=size) for size in (None, 4)]
+    tasks += [QuadraticStepsTask(5, w, steps=4, learning_rate=0.05, gradient=given) for given in (None, other)]
+    tasks += [TrialLossesTask(5, w, other, 2.0, 4), LocalStepsTask(5, w, 3, 0.1), LocalStepsTask(5, w, 3, 0.1, 4)]
+    for task in tasks:
+        yield Exchange(task.name, task, workers)
+        if isinstance(task, BatchGradientTask | DifferenceTask | PrunedStepsTask):
+            yield Exchange(task.name, task, workers, own={"w": models})
+        if isinstance(task, PrunedStepsTask):
+            yield Exchange(task.name, task, workers, own={"mask": masks, "kept": masks @ regions.sizes})
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["logistic", "poisson", "multinomial:classes=3"])
+def test_tasks_of_the_field_are_the_same(loss, intercept, weighted):
+    made = problem(loss, intercept=intercept, weighted=weighted)
+    together, alone = (opened(made, batched=each) for each in (True, False))
+    for exchange in own_exchanges(made.layout.regions(3)):
+        ours, theirs = together.exchange(exchange), alone.exchange(exchange)
+        assert ours.workers.tolist() == theirs.workers.tolist() == [0, 2, 4]
+        close(ours.losses, theirs.losses)
+        for name in theirs.values:
+            close(ours.values[name], theirs.values[name])
+        for worker, message in theirs.messages.items():
+            fields = array_fields(message)
+            assert fields.keys() == array_fields(ours.messages[worker]).keys()
+            for name, value in fields.items():
+                close(array_fields(ours.messages[worker])[name], value)
+
+
+def test_tasks_of_the_field_are_done_together(monkeypatch):
+    """And not one by one, where they can be: else the test above compares the same thing."""
+    made = problem("logistic")
+    engine = opened(made, batched=True)
+    monkeypatch.setattr(Worker, "answer", lambda self, task: pytest.fail(f"{task.name} was done by one worker"))
+    for exchange in own_exchanges(made.layout.regions(3)):
+        engine.exchange(exchange)

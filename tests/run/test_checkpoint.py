@@ -102,8 +102,8 @@ def test_a_run_taken_up_at_any_exchange_ends_the_same_to_the_bit(method, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["danl-masked", "danl-paper"])
 def test_a_running_sum_goes_on_to_the_bit(method, tmp_path, monkeypatch):
-    monkeypatch.setattr("danl.objective.batch.MANY_NUMBERS", 0)
-    monkeypatch.setattr("danl.objective.batch.FEW", 1)
+    monkeypatch.setattr("danl.objective.batch_parts.MANY_NUMBERS", 0)
+    monkeypatch.setattr("danl.objective.batch_parts.FEW", 1)
     monkeypatch.setattr("danl.server.memory.UPDATES", 4)
     updates, inner = set(), Memory._with_rows
     noted = lambda made: updates.add(made.running.updates) or made  # noqa: E731

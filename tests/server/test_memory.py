@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from danl.objective import batch
+from danl.objective import batch, batch_parts
 from danl.objective.regions import Regions
 from danl.protocol.replies import Replies
 from danl.server.curvature import ProjectedHessian
@@ -116,7 +116,8 @@ def test_where_everything_is_fresh_there_is_nothing_to_correct():
 def touching_few(monkeypatch):
     """Only the rows of those who come back are touched, however small the memory."""
     monkeypatch.setattr(batch, "MANY_NUMBERS", 0)
-    monkeypatch.setattr(batch, "FEW", 2)
+    monkeypatch.setattr(batch_parts, "FEW", 2)
+    monkeypatch.setattr(batch_parts, "MANY_NUMBERS", 0)
 
 
 def few_come_back(rng, t, n_workers, d, regions):

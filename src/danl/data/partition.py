@@ -17,10 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from danl.checks import check_number, check_share, is_real, is_whole
 from danl.data.schema import Names, name_of, names_of
-from danl.data.shard import Rows, Shard, check_rows, rows_of
+from danl.data.shard import Rows, Shard, check_offset, check_rows, rows_of
 from danl.errors import InputError, bad_argument
 from danl.spec import SpecValue, parse_spec, unknown_name
 
+_OfRows = tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64] | None]
+"""Targets, weights and offset."""
 _QUANTILE_BINS = 10  # a target with more distinct values than this is binned to get labels
 
 
@@ -36,6 +38,7 @@ def partition(
     alpha: float | None = None,
     shuffle: float | None = None,
     feature_names: Sequence[str] | None = None,
+    offset: ArrayLike | None = None,
 ) -> list[Shard]:
     """Divide the rows among workers; every row goes to exactly one, and every worker gets a row.
 
@@ -66,9 +69,12 @@ def partition(
         Share of the rows dealt at random by ``"sorted"`` (0 unless given).
     feature_names
         Names of the columns; those of a data frame unless given.
+    offset
+        What is added to the margin of each row: the logarithm of an exposure, for example.
     """
     columns, target = names_of(X, feature_names), name_of(y)
     X, targets, row_weights = check_rows(X, y, weights, feature_names=columns)
+    row_offset = check_offset(offset, len(targets))
     name, options = parse_spec(scheme, argument="scheme")
     for option, value in (("alpha", alpha), ("shuffle", shuffle)):
         if value is not None and option in options:
@@ -87,13 +93,20 @@ def partition(
         groups = divide(targets, count, _generator(seed), **(defaults | options))
         _fill_empty(groups)
         names = _worker_names(count)
-    return _shards(X, targets, row_weights, [np.sort(rows) for rows in groups], names, columns, target)
+    of_rows = targets, row_weights, row_offset
+    return _shards(X, of_rows, [np.sort(rows) for rows in groups], names, columns, target)
 
 
-def as_they_lie(X: Any, y: NDArray[np.float64], workers: int, weights: NDArray[np.float64] | None) -> list[Shard]:
+def as_they_lie(
+    X: Any,
+    y: NDArray[np.float64],
+    workers: int,
+    weights: NDArray[np.float64] | None,
+    offset: NDArray[np.float64] | None = None,
+) -> list[Shard]:
     """The rows in stretches as even as possible, without a copy; of rows whose entries are known to be finite."""
     X, y, weights = check_rows(X, y, weights, known_finite=True)
-    return _stretches(X, y, weights, _contiguous(y, workers), _worker_names(workers))
+    return _stretches(X, (y, weights, offset), _contiguous(y, workers), _worker_names(workers))
 
 
 def _worker_names(workers: int) -> list[str]:
@@ -102,8 +115,7 @@ def _worker_names(workers: int) -> list[str]:
 
 def _shards(
     X: Any,
-    y: NDArray[np.float64],
-    weights: NDArray[np.float64] | None,
+    of_rows: _OfRows,
     groups: list[Rows],
     names: list[str],
     columns: Names | None,
@@ -112,22 +124,23 @@ def _shards(
     """One copy of the rows, sorted by worker; a shard is a stretch of it."""
     order, target = np.concatenate(groups), target if columns else None
     in_order = len(order) == 0 or bool((np.diff(order) == 1).all())
-    X, y = (X, y) if in_order else (X[order], y[order])
-    weights = weights if weights is None or in_order else weights[order]
-    return _stretches(X, y, weights, groups, names, columns, target)
+    if not in_order:
+        y, weights, offset = of_rows
+        of_rows = y[order], None if weights is None else weights[order], None if offset is None else offset[order]
+        X = X[order]
+    return _stretches(X, of_rows, groups, names, columns, target)
 
 
 def _stretches(
     X: Any,
-    y: NDArray[np.float64],
-    weights: NDArray[np.float64] | None,
+    of_rows: _OfRows,
     groups: list[Rows],
     names: list[str],
     columns: Names | None = None,
     target: str | None = None,
 ) -> list[Shard]:
     """The shards of rows that are sorted by worker; `groups` are where they were before."""
-    shards, first = [], 0
+    (y, weights, offset), shards, first = of_rows, list[Shard](), 0
     for rows, name in zip(groups, names, strict=True):
         own = slice(first, first + len(rows))
         first += len(rows)
@@ -136,8 +149,9 @@ def _stretches(
                 f"weights: all {len(rows)} rows of shard {name!r} have weight 0; every shard needs a row that "
                 "counts: drop the rows with weight 0, or use fewer workers or another seed"
             )
-        own_weights = None if weights is None else weights[own]
-        shards.append(Shard(rows_of(X, own.start, own.stop), y[own], own_weights, rows, name, columns, target))
+        own_weights, own_offset = None if weights is None else weights[own], None if offset is None else offset[own]
+        own_X = rows_of(X, own.start, own.stop)
+        shards.append(Shard(own_X, y[own], own_weights, rows, name, columns, target, own_offset))
     return shards
 
 

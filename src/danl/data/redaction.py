@@ -18,6 +18,7 @@ SEE_ROWS = (
     "danl.data.partition",
     "danl.data.shard",
     "danl.objective.losses",
+    "danl.objective.log_link",
 )
 """Modules whose errors can quote a row. If such an error has no redacted text, only its type is sent."""
 

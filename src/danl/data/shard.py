@@ -19,6 +19,7 @@ from danl.data.schema import Names, name_of, names_of
 from danl.errors import InputError, bad_argument
 
 Rows = NDArray[np.intp]
+Codes = NDArray[np.int64]
 FINITE, MEND = "a finite number", ": fill it in or drop the row"
 
 
@@ -35,11 +36,15 @@ class Shard:
     weights
         Weight of each row, or None when all count the same.
     rows
-        Where each row was in the data that were divided.
+        Where each row was in the data that were divided: the record it is of. Two rows may be of one record.
     name
         ``"worker-3"``, or the site's id.
     feature_names, target_name
         What the columns of X and the target are called, where that is known.
+    offset
+        What is added to the margin of each row, or None.
+    clusters
+        The cluster of each row as a number of this shard's own, or None: for standard errors, not for the fit.
     """
 
     X: Any = field(repr=False)
@@ -49,6 +54,8 @@ class Shard:
     name: str
     feature_names: Names | None = field(repr=False, default=None)
     target_name: str | None = field(repr=False, default=None)
+    offset: NDArray[np.float64] | None = field(repr=False, default=None)
+    clusters: Codes | None = field(repr=False, default=None)
 
     @classmethod
     def of(
@@ -61,10 +68,12 @@ class Shard:
         name: str = "worker-0",
         feature_names: Sequence[str] | None = None,
         target_name: str | None = None,
+        offset: ArrayLike | None = None,
+        clusters: ArrayLike | None = None,
     ) -> Shard:
         """Make a shard from a worker's own rows, with the checks that `partition` makes.
 
-        Names are those of a data frame, unless given.
+        Names are those of a data frame, unless given; clusters are whole numbers.
         """
         names = names_of(X, feature_names)
         target_name = target_name if target_name is not None else name_of(y)
@@ -72,12 +81,24 @@ class Shard:
         indices = np.arange(len(targets)) if rows is None else np.asarray(rows, dtype=np.intp)
         if indices.shape != targets.shape:
             raise InputError(f"rows: found {indices.shape}, must have one index for each of the {len(targets)} rows")
-        return cls(X, targets, row_weights, indices, name, names, target_name)
+        own = check_offset(offset, len(targets)), _check_clusters(clusters, len(targets))
+        return cls(X, targets, row_weights, indices, name, names, target_name, *own)
 
     @property
     def n_rows(self) -> int:
         """The rows of X."""
         return len(self.y)
+
+    @property
+    def n_records(self) -> int:
+        """The records that the rows are of: distinct entries of `rows`."""
+        twins = _codes_of_twins(self.rows)
+        return self.n_rows if twins is None else int(twins.max()) + 1
+
+    @property
+    def records(self) -> Codes | None:
+        """The record of each row, numbered from 0; None where each row is a record of its own."""
+        return _codes_of_twins(self.rows)
 
     @property
     def n_features(self) -> int:
@@ -93,8 +114,7 @@ class Shard:
     def nbytes(self) -> int:
         """Memory the shard takes, index arrays included."""
         X, of_rows = self.X, self.y.nbytes + self.rows.nbytes
-        if self.weights is not None:
-            of_rows += self.weights.nbytes
+        of_rows += sum(part.nbytes for part in (self.weights, self.offset, self.clusters) if part is not None)
         return int(of_rows + (X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sparse.issparse(X) else X.nbytes))
 
 
@@ -103,6 +123,9 @@ class ShardInfo:
     """What the server knows of a shard."""
 
     rows: int
+    """Of X."""
+    records: int
+    """That the rows are of, at most as many: what a site's rules count."""
     total_weight: float
     n_features: int
     nbytes: int
@@ -114,6 +137,8 @@ class ShardInfo:
     target_name: str | None = None
     site: str = ""
     """What the site, or its file, is called."""
+    offset: bool = False
+    """Whether its rows have an offset."""
 
 
 def info_of(shard: Shard, binary: bool) -> ShardInfo:
@@ -122,6 +147,7 @@ def info_of(shard: Shard, binary: bool) -> ShardInfo:
     ones = int(np.count_nonzero(shard.y == 1)) if binary else 0
     return ShardInfo(
         rows=rows,
+        records=shard.n_records,
         total_weight=shard.total_weight,
         n_features=shard.n_features,
         nbytes=shard.nbytes,
@@ -130,6 +156,7 @@ def info_of(shard: Shard, binary: bool) -> ShardInfo:
         feature_names=shard.feature_names,
         target_name=shard.target_name,
         site=shard.name,
+        offset=shard.offset is not None,
     )
 
 
@@ -167,6 +194,37 @@ def check_rows(
         if not row_weights.any():
             raise InputError(f"weights: all {len(row_weights)} are 0; at least one row must count")
     return X, targets, row_weights
+
+
+def check_offset(offset: ArrayLike | None, n_rows: int) -> NDArray[np.float64] | None:
+    """An offset as float64, or the first entry that is wrong."""
+    if offset is None:
+        return None
+    values = _as_vector("offset", offset, n_rows)
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise _bad_row(f"offset[{row}]", float(values[row]), FINITE, row, f"{MEND}; a log needs exposures above 0")
+    return values
+
+
+def _check_clusters(clusters: ArrayLike | None, n_rows: int) -> Codes | None:
+    if clusters is None:
+        return None
+    codes = np.asarray(clusters)
+    if codes.shape != (n_rows,) or codes.dtype.kind not in "iu":
+        raise InputError(
+            f"clusters: must be whole numbers, one for each of the {n_rows} rows of X; found shape {codes.shape} of "
+            f"type {codes.dtype}; numpy.unique(column, return_inverse=True) numbers the values of a column"
+        )
+    return np.ascontiguousarray(codes, dtype=np.int64)
+
+
+def _codes_of_twins(rows: Rows) -> Codes | None:
+    """Numbers of distinct entries; None where all differ. Rows mostly lie in order, and then none is sorted."""
+    if bool((rows[1:] > rows[:-1]).all()):
+        return None
+    found, codes = np.unique(rows, return_inverse=True)
+    return None if found.size == rows.size else codes.astype(np.int64)
 
 
 def _bad_row(entry: str, value: float, allowed: str, row: int, rest: str = "") -> InputError:

@@ -117,6 +117,9 @@ class Local:
             replies = self._batch.answer(present)
             if replies is not None:
                 return replace(replies, failures=failures) if failures else replies
+            messages = self._batch.messages(present)
+            if messages is not None:
+                return self._form.stack(exchange, {**failures, **messages})
         return self._form.stack(exchange, {**failures, **self._one_by_one(present, deadline)})
 
     def _one_by_one(self, exchange: Exchange, deadline: float | None) -> dict[int, Reply | Failure]:

@@ -25,7 +25,13 @@ from danl.frozen import cached_property
 from danl.objective import kernels
 from danl.objective.kernels import Sandwich, repeated_value
 from danl.objective.layout import Layout
-from danl.objective.local_objective import LocalObjective, assembled, margins, margins_without_features
+from danl.objective.local_objective import (
+    LocalObjective,
+    assembled,
+    margins,
+    margins_without_features,
+    stacked_offsets,
+)
 from danl.objective.losses import Array, Loss, target_terms, value_and_first, weighted_second_derivatives
 from danl.objective.row_blocks import MANY_WORKERS, Mask, RowBlock, row_blocks
 from danl.objective.row_samples import RowSample, curvature_of_rows, weighted_rows
@@ -39,13 +45,8 @@ SMALL_LOSS = 0.01
 """Average losses below this are added up by themselves: 1 + exp(-s z) has rounded away too much of them."""
 SHARED_WORK, ROW = 1_000_000, 10
 """Stored entries from which on threads are worth their while; the loss of a row takes as long as so many entries."""
-FEW, MANY_NUMBERS = 4, 1 << 17
-"""At most one in four of the workers, and arrays that do not stay in a core's own cache."""
-
-
-def few_of_many(count: int, n_workers: int, numbers: int) -> bool:
-    """Whether it pays to touch what belongs to `count` of the workers alone, of so many numbers that all have."""
-    return FEW * count <= n_workers and numbers >= MANY_NUMBERS
+MANY_NUMBERS = 1 << 17
+"""Arrays that do not stay in a core's own cache."""
 
 
 def _exp_value_and_first(loss: Any, y: Array, z: Array, _: Array | None) -> tuple[Array, Array]:
@@ -65,9 +66,10 @@ class Batch:
         penalties: Array,
         loss: Loss,
         layout: Layout,
+        offset: Array | None = None,  # of the rows, where there is one
     ) -> None:
-        self.X, self.y, self.own_weights, self.bounds, self.penalties = X, y, own_weights, bounds, penalties
-        self.loss, self.layout, self.n_workers = loss, layout, len(penalties)
+        self.X, self.y, self.own_weights, self.offset, self.bounds = X, y, own_weights, offset, bounds
+        self.penalties, self.loss, self.layout, self.n_workers = penalties, loss, layout, len(penalties)
         # Of each worker: what turns its sums into averages.
         self.scale = 1.0 / np.diff(bounds) if own_weights is None else np.ones(self.n_workers)
         # Where all rows of a worker weigh the same, the shorter of slopes and gradients is scaled.
@@ -82,7 +84,7 @@ class Batch:
         if self._logarithmic:
             self._evaluate, self._sums = partial(_exp_value_and_first, loss), self._segments.sums_of_logarithms
         self._dense = not sparse.issparse(X)
-        self._wanted: int | None = None  # threads
+        self.wanted_threads: int | None = None  # threads
         self._cut: dict[int, list[RowBlock]] = {}  # by the number of threads
         self.passes = 0  # over the data: margins, and transpose products
         self._newest: tuple[Array, Array] | None = None  # a model and its margins
@@ -100,19 +102,8 @@ class Batch:
             np.array([each.penalty for each in objectives]),
             objectives[0].loss,
             objectives[0].layout,
+            stacked_offsets(objectives),
         )
-
-    def part(self, workers: IntArray) -> Batch | None:
-        """The batch of a few of many workers; None where it is as good to go through all of them."""
-        if not len(workers) or not few_of_many(len(workers), self.n_workers, self._numbers):
-            return None
-        counts = np.diff(self.bounds)[workers]
-        bounds = np.concatenate([[0], np.cumsum(counts)])
-        rows = np.repeat(self.bounds[workers] - bounds[:-1], counts) + np.arange(bounds[-1])
-        own_weights = None if self.own_weights is None else self.own_weights[rows]
-        part = Batch(self.X[rows], self.y[rows], own_weights, bounds, self.penalties[workers], self.loss, self.layout)
-        part.use_threads(self._wanted)
-        return part
 
     @cached_property
     def row_weights(self) -> Array:
@@ -169,18 +160,18 @@ class Batch:
         return np.asarray(self.bounds * self.X.shape[1] if self._dense else self.X.indptr[self.bounds], dtype=np.int64)
 
     @cached_property
-    def _numbers(self) -> int:
+    def numbers(self) -> int:
         """Of the larger of the data and all gradients."""
         return int(max(self._ends[-1], self.n_workers * self.layout.n_coefficients))
 
     def use_threads(self, threads: int | None) -> None:
         """Let so many threads work on it; None: as many as this process may use."""
-        self._wanted = self.sandwich.threads = threads
+        self.wanted_threads = self.sandwich.threads = threads
 
     @property
     def threads(self) -> int:
         """How many threads a pass over the data is worth."""
-        return allowed(self._wanted) if self._work >= SHARED_WORK else 1
+        return allowed(self.wanted_threads) if self._work >= SHARED_WORK else 1
 
     @cached_property
     def _work(self) -> int:
@@ -188,9 +179,12 @@ class Batch:
 
     def losses(self, w: Array) -> Array:
         """F_i(w) of every worker."""
+        return self.losses_at(w, self.margins(w))
+
+    def losses_at(self, w: Array, z: Array) -> Array:
+        """The same, where the margins z of w are known."""
         with np.errstate(over="ignore", invalid="ignore"):
-            averages = self.scale * self._segments.sums(self.loss.value(self.y, self.margins(w)))
-            return averages + self._penalty(self._penalised(w))
+            return self.scale * self._segments.sums(self.loss.value(self.y, z)) + self._penalty(self._penalised(w))
 
     def value_and_gradient(self, w: Array, weights: Array) -> tuple[float, Array]:
         """sum_i weight_i F_i(w) and its gradient."""
@@ -204,15 +198,17 @@ class Batch:
     def losses_and_gradients(
         self, w: Array, masks: Mask | None = None, workers: IntArray | None = None, holders: IntArray | None = None
     ) -> tuple[Array, Array]:
-        """F_i and grad F_i of every worker, (N,) and (N, d): at w, or with `masks` (N, d) at w * mask of each.
+        """F_i and grad F_i of every worker, (N,) and (N, d): at w, with `masks` (N, d) at w * mask of each.
 
+        With w (N, d) every worker has a model of its own.
         Where only the losses of some `workers` are wanted, or the gradients of some `holders` among them, the rows of
         the others are undefined.
         """
         layout, model = self.layout, w if masks is None else w * masks
         shape = (self.n_workers, layout.n_outputs, layout.columns)
         penalised = self._penalised(model)
-        model = model.reshape(shape[1:] if masks is None else shape)
+        common = model.ndim == 1
+        model = model.reshape(shape[1:] if common else shape)
         selected = self._selected(workers)
         holding = selected if holders is None or holders is workers else self._selected(holders)
         threads = self.threads
@@ -257,7 +253,7 @@ class Batch:
                 kernels.add_to_rows(gradients, self._same_penalty * penalised)
             elif begin is None:
                 gradients += (self._same_penalty or self.penalties[:, None]) * penalised
-        if masks is None and selected is None:
+        if common and selected is None:
             self._newest = (w.copy(), z)
             self._exponentials = value if self._logarithmic else None
         self.passes += 2
@@ -298,6 +294,11 @@ class Batch:
         return selected
 
     def _margins(self, block: RowBlock, model: Array, selected: Mask | None = None) -> Array:
+        """A w, and the offset, of every row."""
+        z = self._products(block, model, selected)
+        return z if self.offset is None else z + self.offset[block.rows]
+
+    def _products(self, block: RowBlock, model: Array, selected: Mask | None = None) -> Array:
         """A w of every row, with a model (outputs, columns); A_i w_i with one for every worker, (N, outputs, columns).
 
         The rows of workers that are not selected are undefined.
@@ -364,18 +365,16 @@ class Batch:
         second = weighted_second_derivatives(self.loss, y, z, row_weights, counted)
         return assembled(X, second, self.layout, sandwich, float(weights @ self.penalties))
 
-    def diagonal_sum(self, w: Array, weights: Array) -> Array:
-        """The diagonal of sum_i weight_i Hess F_i(w), without the rest of it."""
-        layout, n, z = self.layout, self.layout.n_features, self.margins(w)
-        row_weights, parts = weights[self.owners] * self.row_weights, np.zeros((layout.n_outputs, layout.columns))
-        for block in self.blocks:
-            own = block.rows
-            with np.errstate(over="ignore", invalid="ignore"):
-                for k, m, second in weighted_second_derivatives(self.loss, self.y[own], z[own], row_weights[own]):
-                    if k == m:
-                        parts[k, :n] += kernels.squares_transpose_times(block.X, second)
-                        parts[k, n:] += second.sum()
-        return np.asarray(parts.ravel() + np.where(layout.penalised, float(weights @ self.penalties), 0.0))
+    def hessians_times(self, curvatures: Array, vectors: Array) -> Array:
+        """Hess F_i v_i of every worker, (N, d), by the rows' second derivatives with their weights; one output."""
+        layout, products = self.layout, np.zeros((self.n_workers, 1, self.layout.columns))
+        own = vectors.reshape(self.n_workers, 1, layout.columns)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for block in self.blocks:
+                slopes = curvatures[block.rows] * self._products(block, own)
+                self._add_transpose_product(block, slopes, products[block.workers], None)
+            self.passes += 2
+            return products[:, 0] + self.penalties[:, None] * self._penalised(vectors)
 
     def curvature_of_rows(self, w: Array) -> Array:
         """What the second derivatives of each row count in its worker's average; exact enough to draw rows by."""
@@ -383,7 +382,7 @@ class Batch:
         return curvature_of_rows(self.loss, self.y, z, self.own_weights, self._exponentials)
 
     def margins(self, w: Array) -> Array:
-        """A w of every row; those of the newest w are kept."""
+        """A w, and the offset, of every row; those of the newest w are kept."""
         if self._newest is None or not np.array_equal(self._newest[0], w):
             self.passes += 1
             model = w.reshape(self.layout.n_outputs, self.layout.columns)

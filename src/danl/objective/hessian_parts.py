@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from danl.objective.batch import Batch
 from danl.objective.kernels import squares_transpose_times
 from danl.objective.local_objective import LocalObjective
-from danl.objective.losses import Array
+from danl.objective.losses import Array, weighted_second_derivatives
 from danl.objective.regions import IntArray, Regions
 
 CHUNK = 4_000_000
@@ -38,6 +39,20 @@ def diagonal(objective: LocalObjective, w: Array) -> Array:
             if layout.intercept:
                 parts[k, -1] = weights.sum()
     return np.asarray(parts.ravel() + objective.penalties)
+
+
+def diagonal_sum(batch: Batch, w: Array, weights: Array) -> Array:
+    """The diagonal of sum_i weight_i Hess F_i(w) of the workers of a batch."""
+    layout, n, z = batch.layout, batch.layout.n_features, batch.margins(w)
+    row_weights, parts = weights[batch.owners] * batch.row_weights, np.zeros((layout.n_outputs, layout.columns))
+    for block in batch.blocks:
+        own = block.rows
+        with np.errstate(over="ignore", invalid="ignore"):
+            for k, m, second in weighted_second_derivatives(batch.loss, batch.y[own], z[own], row_weights[own]):
+                if k == m:
+                    parts[k, :n] += squares_transpose_times(block.X, second)
+                    parts[k, n:] += second.sum()
+    return np.asarray(parts.ravel() + np.where(layout.penalised, float(weights @ batch.penalties), 0.0))
 
 
 def blocks(objective: LocalObjective, w: Array, regions: Regions) -> Array:

@@ -2,17 +2,17 @@ r"""F_i of one worker: all the mathematics a worker does on its own rows.
 
     F_i(w) = sum_j r_ij loss(y_ij, z_ij)  +  (penalty / 2) |w without its intercepts|^2        r_ij = s_ij / W_i
 
-with margins z = X coefficients + intercept: one number a row, or one for every class. With `first` and `second` the
-derivatives of the loss in the margins and A = (X 1), the gradient is A^T (r first) and the Hessian
+with margins z = X coefficients + intercept + offset: one number a row, or one for every class. With `first` and
+`second` the derivatives of the loss in the margins and A = (X 1), the gradient is A^T (r first) and the Hessian
 A^T diag(r second) A; with several margins both are made of such blocks, one for a class, or for a pair of them.
 `danl.objective.batch` does the same for many workers at once, with the same margins, second derivatives and products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,9 @@ from danl.frozen import at_once, cached_property
 from danl.objective.kernels import Sandwich, few_rows, repeated_value, squares_transpose_times, times, transpose_times
 from danl.objective.layout import Layout
 from danl.objective.losses import Array, Loss, outputs_of, value_and_first, weighted_second_derivatives
+from danl.objective.null_model import null_target
 
+Number = TypeVar("Number", np.float64, np.int64)
 ROWS_AT_A_TIME = 65_536
 """Rows that are looked at together where a copy of them is made."""
 CLEARLY = 1e-6
@@ -41,6 +43,9 @@ class LocalObjective:
     loss: Loss
     penalty: float
     intercept: bool = False
+    offset: Array | None = None  # of every row, where there is one
+    clusters: NDArray[np.int64] | None = None  # of every row; for standard errors
+    records: NDArray[np.int64] | None = None  # that the rows are of, where some are of the same
 
     @property
     def n_rows(self) -> int:
@@ -74,7 +79,8 @@ class LocalObjective:
         """
         if rows is None:
             return self
-        made = LocalObjective(self.X[rows], self.y[rows], None, self.loss, self.penalty, self.intercept)
+        others = _of_some(self.offset, rows), _of_some(self.clusters, rows), _of_some(self.records, rows)
+        made = LocalObjective(self.X[rows], self.y[rows], None, self.loss, self.penalty, self.intercept, *others)
         row_weights = (self.n_rows / len(rows) if counts is None else counts) * self.row_weights[rows]
         made.__dict__.update(layout=self.layout, row_weights=row_weights)
         return made
@@ -116,26 +122,39 @@ class LocalObjective:
         return assembled(self.X, pairs, self.layout, self.sandwich)
 
     def moments(self) -> tuple[Array, Array, Array]:
-        """Over the rows: mean and variance of every column, mean of the target or the share of each class."""
+        """Over the rows: mean and variance of every column, mean of the target or the share of each class.
+
+        With an offset the mean is the one where that is 0 (`danl.objective.null_model`).
+        """
         r, X, outputs = self.row_weights, self.X, self.layout.n_outputs
         means = transpose_times(X, r)
+        if self.offset is not None:
+            return means, variances(X, r, means), np.array([null_target(self.loss, self.y, self.offset, r)])
         of_class: Any = np.array([r @ self.y]) if outputs == 1 else np.bincount(self.y.astype(np.intp), r, outputs)
         return means, variances(X, r, means), of_class
 
     def certainty(self, w: Array) -> Array:
-        """How far each row's likeliest class is from probability 1: logistic and multinomial losses."""
-        z = self.margins(w)
+        """How far each row's likeliest class is from probability 1: logistic and multinomial losses.
+
+        An offset makes a class certain without the coefficients: it is left out.
+        """
+        z = self.margins_without_offset(w)
         if z.ndim == 1:
             return np.asarray(expit(-np.abs(z)))
         return np.asarray(1.0 - softmax(z, axis=1).max(axis=1))
 
     def margins(self, w: Array) -> Array:
-        """A w of every row; those of the newest w are kept."""
+        """A w, and the offset, of every row; those of the newest w are kept."""
         newest = self.newest
         if newest is None or not np.array_equal(newest[0], w):
-            newest = (w.copy(), margins(self.X, w, self.layout))
+            z = margins(self.X, w, self.layout)
+            newest = (w.copy(), z if self.offset is None else z + self.offset)
             self.put_back(*newest)
         return newest[1]
+
+    def margins_without_offset(self, w: Array) -> Array:
+        """A w of every row: what the coefficients tell."""
+        return self.margins(w) if self.offset is None else margins(self.X, w, self.layout)
 
     @property
     def newest(self) -> tuple[Array, Array] | None:
@@ -201,6 +220,10 @@ class LocalObjective:
         return _squared(self.X) if sparse.issparse(self.X) else np.square(self.X)
 
 
+def _of_some(values: NDArray[Number] | None, rows: NDArray[np.int64]) -> NDArray[Number] | None:
+    return None if values is None else values[rows]
+
+
 def _inverse(squares: Array) -> Array:
     """Of what is above 0; a column without entries has none to count."""
     return np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
@@ -260,6 +283,13 @@ def margins_without_features(n_rows: int, w: Array, layout: Layout) -> Array | N
     if layout.intercept:
         z += rows[:, -1]
     return z
+
+
+def stacked_offsets(objectives: Sequence[LocalObjective]) -> Array | None:
+    """The offsets of all rows, 0 for workers without one; None where nobody has one."""
+    if all(each.offset is None for each in objectives):
+        return None
+    return np.concatenate([np.zeros(each.n_rows) if each.offset is None else each.offset for each in objectives])
 
 
 def transpose_product(X: Any, slopes: Array, layout: Layout) -> Array:

@@ -1,6 +1,6 @@
 r"""Losses: a pointwise function of target and margin, with its first and second derivative in the margin.
 
-For a row a with target y and margin z = a . w, a loss is three vectorised functions
+For a row a with target y and margin z = a . w + offset, a loss is three vectorised functions
 
     value(y, z)     loss(y, z)
     first(y, z)     d loss / dz          gradient of the row:  first * a
@@ -8,6 +8,11 @@ For a row a with target y and margin z = a . w, a loss is three vectorised funct
 
 and the bounds the theory asks for. Everything else (averages, penalties, masks) is built on these three.
 All are written so that margins of +-1e4 give the right double, which may be 0 or inf, never NaN.
+
+    logistic            log(1 + exp(-s z)), s = 2 y - 1
+    squared             (z - y)^2 / 2
+    squared_hinge       max(0, 1 - s z)^2
+    poisson, gamma, negative-binomial      half a deviance, the mean is exp(z): `danl.objective.log_link`
 
 A multinomial loss has a margin for every class: z is then (rows, classes), `first` as well, and instead of `second` it
 has `second_blocks`, the second derivative in the margins of each pair of classes.
@@ -24,14 +29,10 @@ from numpy.typing import NDArray
 
 from danl._scipy import expit, logsumexp, softmax
 from danl.checks import check_whole
-from danl.errors import InputError
+from danl.objective.log_link import LARGEST_EXPONENT, NEGATIVE_BINOMIAL, Gamma, NegativeBinomial, Poisson, bad_target
 from danl.spec import Registry
 
 Array = NDArray[np.float64]
-LARGEST_EXPONENT = 700.0
-"""exp of more may overflow."""
-MODERATE_COUNT = 1_000.0
-"""Of targets up to this, a loss that is made of differences keeps all digits but three."""
 
 
 @runtime_checkable
@@ -92,6 +93,9 @@ class Logistic:
         """Log p / (1 - p)."""
         return np.asarray(np.log(targets) - np.log1p(-targets))
 
+    def mean(self, z: Array) -> Array:
+        return np.asarray(expit(z))
+
     def exp_value_and_first(self, y: Array, z: Array) -> tuple[Array, Array]:
         """1 + t, whose logarithm is the loss, and -s t / (1 + t), both from one exponential, t = exp(-s z)."""
         first = np.multiply(y, -2.0)
@@ -130,58 +134,11 @@ class SquaredError:
         """The mean."""
         return targets
 
+    def mean(self, z: Array) -> Array:
+        return z
+
     def check_targets(self, y: Array) -> None:
         """Any finite target will do."""
-
-
-class Poisson:
-    """Half the deviance, exp(z) - y z + y log y - y >= 0: Poisson regression with log link.
-
-    The terms in y alone make no difference to the model and all the difference to rounding: without them the objective
-    is a difference of large numbers that can be anywhere near 0. With u = z - log y it is y (exp(u) - 1 - u), which
-    cancels nothing where the mean is near a large count.
-    """
-
-    name: ClassVar[str] = "poisson"
-    second_bound: ClassVar[float] = math.inf
-    third_bound: ClassVar[float] = math.inf
-    binary: ClassVar[bool] = False
-
-    def value(self, y: Array, z: Array) -> Array:
-        counted = y > 0
-        u = z - np.log(np.where(counted, y, 1.0))
-        with np.errstate(over="ignore"):
-            return np.asarray(np.where(counted & (u < 700), y * (np.expm1(u) - u), _exp(z)))  # where exp(u) overflows
-
-    def first(self, y: Array, z: Array) -> Array:
-        return _exp(z) - y
-
-    def second(self, y: Array, z: Array) -> Array:
-        return _exp(z)
-
-    def target_terms(self, y: Array) -> Array | None:
-        """Y log y - y, where counts are so small that little is lost by adding it to exp(z) - y z; else None."""
-        if y.max(initial=0.0) > MODERATE_COUNT:
-            return None
-        return np.asarray(y * np.log(np.where(y > 0, y, 1.0)) - y)
-
-    def value_and_first(self, y: Array, z: Array, terms: Array | None = None) -> tuple[Array, Array]:
-        """Both from one exponential, given the terms in y alone."""
-        if terms is None:
-            return self.value(y, z), self.first(y, z)
-        mean = _exp(z)
-        value = mean - y * z
-        value += terms
-        return value, mean - y
-
-    def null_margins(self, targets: Array) -> Array:
-        """The logarithm of the mean."""
-        return np.asarray(np.log(targets))
-
-    def check_targets(self, y: Array) -> None:
-        if (y < 0).any():
-            rule = f"loss 'poisson' needs targets >= 0, and {np.count_nonzero(y < 0)} of {y.size} are negative"
-            raise _bad_target(y, y < 0, rule, "use loss='squared' or correct the targets")
 
 
 class SquaredHinge:
@@ -286,18 +243,23 @@ class Multinomial:
         wrong = (y < 0) | (y >= self.n_outputs) | (y != np.floor(y))
         if wrong.any():
             rule = f"loss {self.name!r} needs targets from 0 to {self.n_outputs - 1}, the numbers of the classes"
-            raise _bad_target(y, wrong, rule, "danl.load_dataset(..., target='classes') numbers any labels")
+            raise bad_target(y, wrong, rule, "danl.load_dataset(..., target='classes') numbers any labels")
 
 
-LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), Poisson(), SquaredHinge())}
+_PLAIN: tuple[Loss, ...] = (Logistic(), SquaredError(), Poisson(), Gamma(), SquaredHinge())
+LOSSES: dict[str, Loss] = {loss.name: loss for loss in _PLAIN}
 """The losses of danl that need no options, by name."""
 MULTINOMIAL = "multinomial"
 _REGISTRY = Registry[Loss](
     "loss",
     "danl.losses",
-    {**{name: type(loss) for name, loss in LOSSES.items()}, MULTINOMIAL: Multinomial},
+    {
+        **{name: type(loss) for name, loss in LOSSES.items()},
+        NEGATIVE_BINOMIAL: NegativeBinomial,
+        MULTINOMIAL: Multinomial,
+    },
     parts=("name", "value", "first", "second", "check_targets", "binary", "second_bound", "third_bound"),
-    examples={MULTINOMIAL: "multinomial:classes=3"},
+    examples={NEGATIVE_BINOMIAL: "negative-binomial:alpha=0.5", MULTINOMIAL: "multinomial:classes=3"},
 )
 
 
@@ -319,12 +281,13 @@ def outputs_of(loss: Loss) -> int:
     return int(getattr(loss, "n_outputs", 1))
 
 
-def null_margins(loss: Loss, targets: Array) -> Array:
+def null_margins(loss: Loss, targets: Array, *, offset: bool = False) -> Array:
     """The intercepts of the model without features, from the mean target or the share of each class; zeros if unknown.
 
-    A loss says so itself, where it can, in a method of the same name.
+    A loss says so itself, where it can, in a method of the same name. With an offset the targets are those of
+    `danl.objective.null_model`, which needs to know what the mean at a margin is.
     """
-    own = getattr(loss, "null_margins", None)
+    own = getattr(loss, "null_margins", None) if hasattr(loss, "mean") or not offset else None
     with np.errstate(divide="ignore", invalid="ignore"):
         margins = np.zeros(outputs_of(loss)) if own is None else np.asarray(own(targets), dtype=float)
     return margins if np.isfinite(margins).all() else np.zeros(outputs_of(loss))
@@ -375,11 +338,6 @@ def _sign(y: Array) -> Array:
     return 2.0 * y - 1.0
 
 
-def _exp(z: Array) -> Array:
-    with np.errstate(over="ignore"):  # inf is the right answer past 709: no double is larger
-        return np.exp(z)
-
-
 def _check_binary(loss: str, y: Array) -> None:
     wrong = (y != 0) & (y != 1)
     if wrong.any():
@@ -387,11 +345,4 @@ def _check_binary(loss: str, y: Array) -> None:
         shown = ", ".join(f"{value:g}" for value in found[:5]) + (", ..." if found.size > 5 else "")
         rule = f"loss {loss!r} needs targets 0 and 1, and found {found.size} values"
         maps = "danl.load_dataset maps any two values to 0 and 1, and loss='squared' takes real targets"
-        raise _bad_target(y, wrong, rule, maps, f" ({shown})")
-
-
-def _bad_target(y: Array, wrong: NDArray[np.bool_], rule: str, next_step: str, shown: str = "") -> InputError:
-    """The error of the first wrong target; `shown` are values, which do not leave a site."""
-    row = int(np.argmax(wrong))
-    place = f"y[{row}]: {rule}; {next_step}"
-    return InputError(f"y[{row}]={float(y[row])!r}: {rule}{shown}; {next_step}", redacted=place)
+        raise bad_target(y, wrong, rule, maps, f" ({shown})")

@@ -17,7 +17,7 @@ from danl.objective.losses import Array
 
 def moments_of_each(objectives: Sequence[LocalObjective], batch: Batch) -> tuple[Array, Array, Array]:
     """Means and variances, (N, features), and the mean target or the share of each class, (N, outputs)."""
-    small = len(batch.blocks) == 1 and batch.blocks[0].few_dense_workers
+    small = batch.offset is None and len(batch.blocks) == 1 and batch.blocks[0].few_dense_workers
     together = _together(batch) if small and len(objectives) == batch.n_workers else None
     if together is not None:
         return together

@@ -2,7 +2,7 @@ r"""The problem: shards, a loss, a penalty, and how the workers' objectives are 
 
 With W_i the total weight of worker i's rows (m_i of them, each of weight 1 unless weights are given),
 
-    F_i(w) = (1 / W_i) sum_j s_ij loss(y_ij, a_ij . w)  +  (penalty_i / 2) |w|^2
+    F_i(w) = (1 / W_i) sum_j s_ij loss(y_ij, a_ij . w + offset_ij)  +  (penalty_i / 2) |w|^2
     f(w)   = sum_i weight_i F_i(w)
 
     l2     the paper's lambda: penalty_i = l2 / W_i
@@ -10,6 +10,7 @@ With W_i the total weight of worker i's rows (m_i of them, each of weight 1 unle
     weighting="uniform"  weight_i = 1 / N           (the paper)
     weighting="samples"  weight_i = W_i / sum W      (with alpha: the pooled fit, whatever the split)
     intercept=True       a_ij ends with a one, and the penalty is not on its coefficient
+    offset_ij            of the row, 0 unless its shard has them
 """
 
 from __future__ import annotations
@@ -96,6 +97,16 @@ class BaseProblem:
         return np.array([info.rows for info in self.shard_info])
 
     @cached_property
+    def records(self) -> Array:
+        """The records of each worker that its rows are of, at most m_i."""
+        return np.array([info.records for info in self.shard_info])
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether rows of some worker have an offset."""
+        return any(info.offset for info in self.shard_info)
+
+    @cached_property
     def total_weights(self) -> Array:
         """W_i: total row weight of each worker (its number of rows when no weights were given)."""
         return np.array([info.total_weight for info in self.shard_info], dtype=float)
@@ -144,11 +155,21 @@ class BaseProblem:
             self.loss.check_targets(shard.y)
         except InputError as error:
             raise InputError(f"{shard.name}: {error}", redacted=f"{shard.name}: {redacted(error)}") from error
+        self._check_offset(shard)
         return self._local(shard, self.penalty(info_of(shard, self.loss.binary)))
 
     def _local(self, shard: Shard, penalty: float) -> LocalObjective:
         X = shard.X if self.centre is None else centred(shard.X, self.centre)
-        return LocalObjective(X, shard.y, shard.weights, self.loss, penalty, self.intercept)
+        others = shard.offset, shard.clusters, shard.records
+        return LocalObjective(X, shard.y, shard.weights, self.loss, penalty, self.intercept, *others)
+
+    def _check_offset(self, shard: Shard) -> None:
+        outputs = outputs_of(self.loss)
+        if shard.offset is not None and outputs > 1:
+            raise InputError(
+                f"{shard.name}: an offset is one number a row, and loss {self.loss.name!r} has {outputs} margins a "
+                "row, which it would move together: leave it out"
+            )
 
     def centred_by(self, centre: Array | None) -> Self:
         """The same problem with the centre subtracted from the columns."""
@@ -225,6 +246,8 @@ class Problem(BaseProblem):
         self._targets = targets = stacked([shard.y for shard in self.shards])
         self.loss.check_targets(targets)
         try_loss(self.loss, targets)
+        for shard in self.shards:
+            self._check_offset(shard)
         if self.loss.binary and targets.min() == targets.max():
             raise InputError(
                 f"y: all {targets.size} targets are {targets[0]:g}, and loss {self.loss.name!r} needs both classes, "

@@ -11,7 +11,6 @@ is down: a vector that goes along an edge is both.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from danl.protocol.messages import (
     Task,
     packed_size,
 )
-from danl.protocol.own_tasks import OwnTask, array_fields
+from danl.protocol.own_tasks import OwnTask, field_names
 from danl.protocol.replies import Replies
 
 RANGE = 16
@@ -107,9 +106,14 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
 
 def message_bytes(message: Task | Reply) -> int:
     """Bytes of a task that brings its own work, or of its reply."""
-    told = [getattr(message, part.name) for part in fields(message)] if isinstance(message, Reply) else []
-    numbers = sum(isinstance(value, float | np.floating) for value in told)
-    return 8 * numbers + sum(array_bytes(each) for each in array_fields(message).values())
+    total, is_reply = 0, isinstance(message, Reply)
+    for name in field_names(message):
+        value = getattr(message, name)
+        if isinstance(value, np.ndarray):
+            total += array_bytes(value)
+        elif is_reply and isinstance(value, float | np.floating):
+            total += 8
+    return total
 
 
 def array_bytes(array: np.ndarray[Any, Any] | None) -> int:

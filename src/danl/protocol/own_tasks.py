@@ -10,7 +10,7 @@ steps on a quadratic. A task of theirs is a subclass of `OwnTask` (`danl.tasks`)
     work_rows(rows, entries)     passes over a row that it takes, for simulated seconds
 
 It is answered worker by worker, on every engine alike, and its replies reach the method as they are:
-`Replies.messages`.
+`Replies.messages`. A kind that many workers of one process can answer in the same few passes has `work_together` too.
 
 A `StatefulTask` works on what the worker has kept, under a name, since the last one: a slot. The task says which
 version of it the server counts on. A worker that has another one, or none, as it was started anew, answers with a
@@ -20,14 +20,17 @@ the versions and not the slots, so that a run that is resumed begins its workers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
+from danl.objective.batch import Batch
+from danl.objective.batch_parts import of_workers, sampled
 from danl.objective.local_objective import LocalObjective
-from danl.objective.regions import Regions
+from danl.objective.regions import IntArray, Regions
 from danl.protocol.messages import Array, Failure, ModelTask, Reply
 from danl.protocol.streams import stream
 
@@ -50,14 +53,16 @@ class Workplace:
     least_rows: int = 1
     """The fewest rows that an answer may be of."""
 
-    def rows(self, purpose: int, size: int | None, *key: int) -> np.ndarray[Any, np.dtype[np.int64]] | None:
-        """A mini-batch, drawn with replacement by a function of seed, purpose and key; None for all rows.
+    def rows(self, purpose: int, size: int | None, *key: int) -> IntArray | None:
+        """A mini-batch, drawn with replacement by a function of seed, purpose and key; None for all rows."""
+        return None if size is None else self.drawn(purpose, size, *key)
+
+    def drawn(self, purpose: int, size: int, *key: int) -> IntArray:
+        """So many rows.
 
         `FewRowsError` where it is of fewer rows than the site answers about: whoever chooses seed and key could look
         for a draw that has few rows many times.
         """
-        if size is None:
-            return None
         draws = stream(self.seed, purpose, *key, self.worker).random(size)
         rows = (draws * self.objective.n_rows).astype(np.int64)
         if self.least_rows > 1 and len(np.unique(rows)) < self.least_rows:
@@ -81,6 +86,14 @@ class OwnTask(ModelTask):
         """The answer."""
         raise NotImplementedError
 
+    def work_together(self, tasks: Sequence[Any], places: Sequence[Workplace], batch: Batch) -> dict[int, Reply] | None:
+        """The answers of many workers of one process; None, the default: each works by itself.
+
+        They are those of `work`, up to rounding. `tasks` are of this kind, one for each place; `batch` has the rows of
+        all workers of the process.
+        """
+        return None
+
     def fault(self, reply: Any, d: int) -> str | None:
         """What is wrong with the form of a reply, in a few words that have no value of it; None where nothing is."""
         raise NotImplementedError
@@ -88,6 +101,20 @@ class OwnTask(ModelTask):
     def work_rows(self, rows: int, entries_per_row: float) -> float:
         """Passes over a row that it takes on a shard of so many rows."""
         raise NotImplementedError
+
+
+def own_models(tasks: Sequence[Any], name: str = "w") -> Array:
+    """The models of tasks: (d,) where it is one, else one of each, (n, d)."""
+    models = [getattr(task, name) for task in tasks]
+    return models[0] if all(model is models[0] for model in models) else np.array(models)
+
+
+def batch_of(places: Sequence[Workplace], batch: Batch, rows: Sequence[IntArray] | None) -> Batch:
+    """The workers of these places together, on rows of each or on all they have."""
+    workers = np.array([place.worker for place in places])
+    if rows is not None:
+        return sampled(batch, workers, rows)
+    return batch if len(workers) == batch.n_workers else of_workers(batch, workers)
 
 
 @dataclass(frozen=True)
@@ -121,17 +148,28 @@ class StatefulTask(OwnTask):
         return reply
 
 
+@lru_cache(maxsize=64)
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    return tuple(part.name for part in fields(kind))
+
+
+def field_names(message: object) -> tuple[str, ...]:
+    """The names of the fields of a message."""
+    kind: Any = type(message)
+    return _fields_of(kind)
+
+
 def array_fields(message: Any) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of a message by the names of their fields."""
-    values = {part.name: getattr(message, part.name) for part in fields(message)}
-    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    values = ((name, getattr(message, name)) for name in field_names(message))
+    return {name: value for name, value in values if isinstance(value, np.ndarray)}
 
 
 def number_fields(message: Any) -> dict[str, float]:
     """The floats of a message that must be finite: all but its loss, which is looked at by itself, and smoothness."""
-    values = {part.name: getattr(message, part.name) for part in fields(message)}
-    named = {name: value for name, value in values.items() if name != "loss" and not name.endswith("smoothness")}
-    return {name: float(value) for name, value in named.items() if isinstance(value, float | np.floating)}
+    names = (name for name in field_names(message) if name != "loss" and not name.endswith("smoothness"))
+    values = ((name, getattr(message, name)) for name in names)
+    return {name: float(value) for name, value in values if isinstance(value, float | np.floating)}
 
 
 def vectors_fault(reply: Any, lengths: Mapping[str, int], dtype: type = np.float64) -> str | None:

@@ -19,27 +19,31 @@ def packed_size(d: int) -> int:
     return d * (d + 1) // 2
 
 
-def _upper_triangle(d: int) -> tuple[IntArray, IntArray]:
-    """The places of the upper triangle, row by row; those of small matrices are kept, as they take the most time."""
-    return _small_triangle(d) if d <= SMALL else np.triu_indices(d)
+def _places(d: int) -> tuple[IntArray, IntArray]:
+    """Where the numbers of the triangle are in the matrix, and those of the matrix, (d, d), in the triangle."""
+    rows, columns = np.triu_indices(d)
+    square = np.empty((d, d), dtype=np.int64)
+    square[rows, columns] = square[columns, rows] = np.arange(len(rows))
+    return rows * d + columns, square
 
 
-@lru_cache(maxsize=8)
-def _small_triangle(d: int) -> tuple[IntArray, IntArray]:
-    return np.triu_indices(d)
+_small_places = lru_cache(maxsize=8)(_places)
 
 
 def pack(symmetric: Array) -> Array:
     """The upper triangle of a symmetric matrix, row by row: d (d + 1) / 2 numbers."""
-    return symmetric[_upper_triangle(symmetric.shape[0])]
+    d = symmetric.shape[0]
+    return symmetric.take(_small_places(d)[0]) if d <= SMALL else symmetric[np.triu_indices(d)]
 
 
 def unpack(packed: Array, d: int) -> Array:
     """The symmetric matrix whose upper triangle `pack` gave; a matrix stays as it is."""
     if packed.ndim == 2:
         return packed
+    if d <= SMALL:
+        return packed.take(_small_places(d)[1])
     matrix = np.empty((d, d))
-    rows, columns = _upper_triangle(d)
+    rows, columns = np.triu_indices(d)
     matrix[rows, columns] = packed
     matrix[columns, rows] = packed
     return matrix

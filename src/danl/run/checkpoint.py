@@ -323,4 +323,6 @@ def _shard_digest(shard: Any) -> str:
     digest.update(shard.y.tobytes())
     if shard.weights is not None:
         digest.update(shard.weights.tobytes())
+    if shard.offset is not None:
+        digest.update(b"offset" + shard.offset.tobytes())
     return digest.hexdigest()

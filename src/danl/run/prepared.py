@@ -78,8 +78,9 @@ def after_moments(run: PreparedRun, replies: Replies) -> PreparedRun:
     begin = centred(run, centre_of(means, variances))
     if not run.start_at_null:
         return begin
-    w0 = layout.join(np.zeros((layout.n_outputs, layout.n_features)), null_margins(run.problem.loss, targets))
-    log_odds = bool(getattr(run.problem.loss, "log_odds", False))
+    intercepts = null_margins(run.problem.loss, targets, offset=run.problem.has_offset)
+    w0 = layout.join(np.zeros((layout.n_outputs, layout.n_features)), intercepts)
+    log_odds = bool(getattr(run.problem.loss, "log_odds", False)) and not run.problem.has_offset
     return replace(begin, setup=replace(begin.setup, w0=w0, log_odds_from_null=log_odds))
 
 

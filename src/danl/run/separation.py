@@ -17,7 +17,8 @@ from danl.errors import warn
 from danl.frozen import replace
 from danl.methods.stopping import NO_OPTIMUM
 from danl.objective.local_objective import LocalObjective
-from danl.objective.losses import Array, Logistic, Multinomial, Poisson
+from danl.objective.log_link import NegativeBinomial, Poisson
+from danl.objective.losses import Array, Logistic, Multinomial
 from danl.objective.problem import Problem, RemoteProblem
 from danl.run.result import Result
 
@@ -42,8 +43,8 @@ def separation_bound(problem: Problem | RemoteProblem) -> float:
     A row's loss is below log 2 only where it is on the right side, so an objective below log 2 times the smallest
     weight of any row proves that every row is.
     """
-    if not may_be_separated(problem):
-        return 0.0
+    if not may_be_separated(problem) or problem.has_offset:
+        return 0.0  # with an offset a row may be on the right side whatever the coefficients
     if isinstance(problem, Problem):
         rows = zip(problem.weights, problem.local_objectives, strict=True)
         smallest = min(float(weight) * float(local.row_weights.min()) for weight, local in rows)
@@ -79,8 +80,8 @@ def _warn_of_certain_rows(problem: Problem, w: Array) -> None:
         count = sum(int(np.count_nonzero(local.certainty(w) < CERTAIN)) for local in problem.local_objectives)
         rows = "rows have fitted probabilities of 0 or 1"
         why = "quasi-complete separation: a feature tells the class of some rows alone"
-    elif isinstance(problem.loss, Poisson):
-        margins = np.concatenate([local.margins(w) for local in problem.local_objectives])
+    elif isinstance(problem.loss, Poisson | NegativeBinomial):
+        margins = np.concatenate([local.margins_without_offset(w) for local in problem.local_objectives])
         targets = np.concatenate([local.y for local in problem.local_objectives])
         count = int(np.count_nonzero((margins < np.max(margins) + np.log(CERTAIN)) & (targets == 0)))
         rows, why = "rows without events have fitted means of 0 beside the others'", "a group has no event"
@@ -101,7 +102,7 @@ def classifies_every_row(problem: Problem, w: Array) -> bool:
 
 def _lead(local: LocalObjective, w: Array) -> Array:
     """By how much the margin of a row's own class is ahead of the next."""
-    z = local.margins(w)
+    z = local.margins_without_offset(w)
     if z.ndim == 1:
         return np.asarray((2.0 * local.y - 1.0) * z)
     rows, own = np.arange(local.n_rows), local.y.astype(np.intp)

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from danl.frozen import at_once, cached_property
-from danl.objective.batch import MANY_NUMBERS, few_of_many
+from danl.objective.batch import MANY_NUMBERS
+from danl.objective.batch_parts import few_of_many
 from danl.objective.regions import IntArray, Regions, as_items
 from danl.policies.masks import with_a_region
 from danl.protocol.messages import Array, Mask

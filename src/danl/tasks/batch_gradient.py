@@ -8,11 +8,13 @@ On average over S they are grad F_i(w) and F_i(w), and with `batch_size` None, t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from danl.objective.batch import Batch
 from danl.protocol.messages import Array, Reply
-from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
+from danl.protocol.own_tasks import OwnTask, Workplace, batch_of, own_models, vectors_fault
 from danl.protocol.streams import GRADIENT_BATCH
 
 
@@ -37,6 +39,13 @@ class BatchGradientTask(OwnTask):
         rows = place.rows(GRADIENT_BATCH, self.batch_size, self.exchange)
         loss, gradient = place.objective.sample(rows).value_and_gradient(self.w)
         return BatchGradientReply(place.worker, self.exchange, gradient, loss)
+
+    def work_together(self, tasks: Sequence[Any], places: Sequence[Workplace], batch: Batch) -> dict[int, Reply]:
+        size = self.batch_size
+        rows = None if size is None else [place.drawn(GRADIENT_BATCH, size, self.exchange) for place in places]
+        losses, gradients = batch_of(places, batch, rows).losses_and_gradients(own_models(tasks))
+        made = zip(places, gradients, losses.tolist(), strict=True)
+        return {place.worker: BatchGradientReply(place.worker, self.exchange, *own) for place, *own in made}
 
     def fault(self, reply: Any, d: int) -> str | None:
         return vectors_fault(reply, {"gradient": d})

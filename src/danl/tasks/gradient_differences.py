@@ -9,11 +9,13 @@ the model before this one in SPIDER's recursion. On average over S it is grad F_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from danl.objective.batch import Batch
 from danl.protocol.messages import Array, Reply
-from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
+from danl.protocol.own_tasks import OwnTask, Workplace, batch_of, own_models, vectors_fault
 from danl.protocol.streams import GRADIENT_BATCH
 
 
@@ -40,6 +42,15 @@ class DifferenceTask(OwnTask):
         _, gradient_before = objective.value_and_gradient(self.before)
         loss, gradient = objective.value_and_gradient(self.w)  # last, as the margins of the newest model are kept
         return DifferenceReply(place.worker, self.exchange, gradient - gradient_before, loss)
+
+    def work_together(self, tasks: Sequence[Any], places: Sequence[Workplace], batch: Batch) -> dict[int, Reply]:
+        size = self.batch_size
+        rows = None if size is None else [place.drawn(GRADIENT_BATCH, size, self.exchange) for place in places]
+        here = batch_of(places, batch, rows)
+        _, gradients_before = here.losses_and_gradients(own_models(tasks, "before"))
+        losses, gradients = here.losses_and_gradients(own_models(tasks))
+        made = zip(places, gradients - gradients_before, losses.tolist(), strict=True)
+        return {place.worker: DifferenceReply(place.worker, self.exchange, *own) for place, *own in made}
 
     def fault(self, reply: Any, d: int) -> str | None:
         return vectors_fault(reply, {"difference": d})

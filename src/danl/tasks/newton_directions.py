@@ -41,6 +41,8 @@ STEPS = 100
 """Steps of an iteration above that."""
 ENOUGH = 1e-14
 """An iteration ends early with a residual below this share of the right-hand side."""
+REFINED = 8
+"""Steps in which phi must have come into a least-squares solution; else it takes the eigenvalues."""
 EPS = float(np.finfo(float).eps)
 
 
@@ -194,31 +196,56 @@ class Factored:
         values, vectors = np.linalg.eigh(self.hessian)
         return values, vectors
 
+    @cached_property
+    def factor(self) -> Array | None:
+        """That of Cholesky; None where some direction may be rounding alone."""
+        return factored(self.hessian)
+
     def times(self, v: Array) -> Array:
         return np.asarray(self.hessian @ v)
 
     def solve(self, v: Array) -> Array:
-        factor, failed = dpotrf(self.hessian.T, clean=0)
-        pivots = np.square(factor.diagonal())
-        if failed or not pivots.min() > len(v) * EPS * pivots.max():  # nothing that rounding could be all of
-            return self.pseudo_inverse(v)
-        return np.asarray(dpotrs(factor, v)[0])
+        return self.pseudo_inverse(v) if self.factor is None else np.asarray(dpotrs(self.factor, v)[0])
 
     def pseudo_inverse(self, v: Array) -> Array:
+        if self.factor is not None:
+            return np.asarray(dpotrs(self.factor, v)[0])
         values = self.parts[0]
         there = ~(np.abs(values) <= len(values) * EPS * np.abs(values).max(initial=0.0))  # nan stays
         return self._scaled(v, np.divide(1.0, values, out=np.zeros_like(values), where=there))
 
     def least_squares(self, v: Array, phi: float) -> Array:
+        found = self._refined(v, phi)
+        if found is not None:
+            return found
         values = self.parts[0]
         return self._scaled(v, values / (np.square(values) + phi**2))
 
     def damped_square(self, v: Array, phi: float) -> Array:
-        return self._scaled(v, 1.0 / (np.square(self.parts[0]) + phi**2))
+        found = None if self.factor is None else self._refined(self.solve(v), phi)
+        return self._scaled(v, 1.0 / (np.square(self.parts[0]) + phi**2)) if found is None else found
+
+    def _refined(self, v: Array, phi: float) -> Array | None:
+        """(H^2 + phi^2 I)^-1 H v by  x <- H^-1 (v - phi^2 H^-1 x)  where phi is far below H; else None."""
+        if self.factor is None:
+            return None
+        x = self.solve(v)
+        for _ in range(REFINED):
+            before, x = x, self.solve(v - phi**2 * self.solve(x))
+            if np.abs(x - before).max(initial=0.0) <= EPS * np.abs(x).max(initial=0.0):
+                return x
+        return None
 
     def _scaled(self, v: Array, scale: Array) -> Array:
         vectors = self.parts[1]
         return np.asarray(vectors @ (scale * (v @ vectors)))
+
+
+def factored(matrix: Array) -> Array | None:
+    """The factor of Cholesky; None where a pivot is nothing that rounding could not be all of."""
+    factor, failed = dpotrf(matrix.T, clean=0)
+    pivots = np.square(factor.diagonal())
+    return factor if not failed and pivots.min() > len(matrix) * EPS * pivots.max() else None
 
 
 @dataclass(frozen=True)

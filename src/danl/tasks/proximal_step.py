@@ -16,6 +16,7 @@ import numpy as np
 from danl.protocol.messages import Array, Reply
 from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
 from danl.protocol.streams import GRADIENT_BATCH, HESSIAN_BATCH
+from danl.tasks.newton_directions import Factored
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,7 @@ class ProximalStepTask(OwnTask):
             metric = self.scale * place.objective.sample(rows).hessian(self.w)
             metric.flat[:: len(metric) + 1] += self.damping
             pull = self.scale * gradient + self.pull
-            try:
-                step = np.asarray(np.linalg.solve(metric, pull), dtype=np.float64)
-            except np.linalg.LinAlgError:  # nothing is known along some direction: no step along it
-                step = np.asarray(np.linalg.pinv(metric, hermitian=True) @ pull, dtype=np.float64)
+            step = Factored(loss, metric).solve(pull)  # by the inverse that there is where there is no whole one
         return ProximalStepReply(place.worker, self.exchange, step, loss)
 
     def fault(self, reply: Any, d: int) -> str | None:

@@ -10,13 +10,15 @@ pruned model on the rows of the first step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from danl.objective.batch import Batch
 from danl.protocol.messages import Array, Mask, Reply
-from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
+from danl.protocol.own_tasks import OwnTask, Workplace, batch_of, vectors_fault
 from danl.protocol.streams import LOCAL_STEPS
 
 
@@ -55,6 +57,26 @@ class PrunedStepsTask(OwnTask):
             start_loss = loss if step == 0 else start_loss
             v[kept] -= self.learning_rate * gradient[kept]
         return PrunedStepsReply(place.worker, self.exchange, self.mask, v[kept], start_loss)
+
+    def work_together(self, tasks: Sequence[Any], places: Sequence[Workplace], batch: Batch) -> dict[int, Reply]:
+        v, size, regions = np.array([task.w for task in tasks]), self.batch_size, places[0].regions
+        masks = [np.ones(self.w.size, dtype=bool) if each.mask is None else regions.expand(each.mask) for each in tasks]
+        kept, start = np.array(masks), np.full(len(tasks), np.nan)
+        v[~kept] = 0.0
+        drawn = size and [place.drawn(LOCAL_STEPS, self.steps * size, self.exchange) for place in places]
+        here = None if drawn else batch_of(places, batch, None)
+        for step in range(self.steps):
+            if drawn and size:
+                here = batch_of(places, batch, [rows[step * size : (step + 1) * size] for rows in drawn])
+            assert here is not None
+            losses, gradients = here.losses_and_gradients(v)
+            start = losses if step == 0 else start
+            v -= self.learning_rate * np.where(kept, gradients, 0.0)
+        made = zip(tasks, places, v, kept, start.tolist(), strict=True)
+        return {
+            place.worker: PrunedStepsReply(place.worker, self.exchange, task.mask, own[mask], loss)
+            for task, place, own, mask, loss in made
+        }
 
     def fault(self, reply: Any, d: int) -> str | None:
         planned, mask = self.mask, reply.mask

@@ -19,15 +19,17 @@ Both are exact at w, so that a loss without a bound on its curvature (Poisson) h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from danl.objective.batch import Batch
 from danl.objective.local_objective import LocalObjective
 from danl.objective.quadratic_model import QuadraticModel
 from danl.protocol.messages import Array, Reply
-from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
+from danl.protocol.own_tasks import OwnTask, Workplace, batch_of, vectors_fault
 from danl.protocol.streams import LOCAL_STEPS
 
 
@@ -67,6 +69,21 @@ class QuadraticStepsTask(OwnTask):
                 slope = batch.gradient_at(u) if self.gradient is None else batch.times(u) + self.gradient
                 u = u - rate * slope
         return QuadraticStepsReply(place.worker, self.exchange, u, model.loss)
+
+    def work_together(self, tasks: Sequence[Any], places: Sequence[Workplace], batch: Batch) -> dict[int, Reply] | None:
+        common = all(task is self for task in tasks)
+        if not common or self.batch_size is not None or self.learning_rate is None or batch.layout.n_outputs > 1:
+            return None
+        here = batch_of(places, batch, None)
+        losses, gradients = here.losses_and_gradients(self.w)
+        with np.errstate(over="ignore", invalid="ignore"):
+            slopes = gradients if self.gradient is None else np.tile(self.gradient, (len(places), 1))
+            curvatures = here.row_weights * here.loss.second(here.y, here.margins(self.w))
+            u = -self.learning_rate * slopes
+            for _ in range(self.steps - 1):
+                u = u - self.learning_rate * (here.hessians_times(curvatures, u) + slopes)
+        made = zip(places, u, losses.tolist(), strict=True)
+        return {place.worker: QuadraticStepsReply(place.worker, self.exchange, *own) for place, *own in made}
 
     def _stable_rate(self, objective: LocalObjective, model: QuadraticModel) -> float:
         """1 / L."""

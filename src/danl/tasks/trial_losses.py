@@ -7,14 +7,23 @@ Margins are linear: two passes over the rows are enough, for A w and A direction
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from danl.objective.batch import Batch
 from danl.objective.local_objective import margins
 from danl.protocol.messages import Array, Reply
-from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
+from danl.protocol.own_tasks import OwnTask, Workplace, batch_of, vectors_fault
+
+
+def as_bad_as_can_be(losses: ArrayLike) -> Array:
+    """Losses of which those that overflowed are finite: a trial far off is no fault of the worker's."""
+    most = float(np.finfo(float).max)
+    return np.nan_to_num(losses, nan=most, posinf=most)
 
 
 @dataclass(frozen=True)
@@ -52,9 +61,18 @@ class TrialLossesTask(OwnTask):
                 + float(np.sum(half * np.square(w + length * self.direction)))
                 for length in self.lengths().tolist()
             ]
-        # A trial far off may overflow: it is as bad as a number can be, and no fault of the worker's.
-        most = float(np.finfo(float).max)
-        return TrialLossesReply(place.worker, self.exchange, np.nan_to_num(losses, nan=most, posinf=most), loss)
+        return TrialLossesReply(place.worker, self.exchange, as_bad_as_can_be(losses), loss)
+
+    def work_together(self, tasks: Sequence[Any], places: Sequence[Workplace], batch: Batch) -> dict[int, Reply] | None:
+        if not all(task is self for task in tasks):
+            return None
+        here = batch_of(places, batch, None)
+        w, z, along = self.w, here.margins(self.w), margins(here.X, self.direction, here.layout)
+        with np.errstate(over="ignore", invalid="ignore"):
+            trials = ((w + length * self.direction, z + length * along) for length in self.lengths().tolist())
+            losses = np.stack([here.losses_at(*trial) for trial in trials], axis=1)
+        made = zip(places, as_bad_as_can_be(losses), here.losses_at(w, z).tolist(), strict=True)
+        return {place.worker: TrialLossesReply(place.worker, self.exchange, *each) for place, *each in made}
 
     def fault(self, reply: Any, d: int) -> str | None:
         return vectors_fault(reply, {"losses": self.count})

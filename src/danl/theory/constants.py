@@ -167,8 +167,9 @@ def _gradient_bound(local: LocalObjective, radius: float) -> float:
 
 
 def _row_gradient_bounds(local: LocalObjective, radius: float) -> Array:
-    reach = radius * local.row_norms
-    steepest = np.maximum(np.abs(local.loss.first(local.y, reach)), np.abs(local.loss.first(local.y, -reach)))
+    reach, about = radius * local.row_norms, 0.0 if local.offset is None else local.offset
+    ends = (np.abs(local.loss.first(local.y, about + sign * reach)) for sign in (1.0, -1.0))
+    steepest = np.maximum(*ends)
     return np.asarray(steepest * local.row_norms)
 
 

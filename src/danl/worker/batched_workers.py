@@ -1,9 +1,9 @@
 """All workers of one process, answering a task together: what `Worker.answer` does, for all of them at once.
 
 Whole Hessians and diagonals are added up; those of workers that are not asked for one are not computed. Anything that
-is not the same question to all of them (models of their own, mini-batches of gradients, local steps, smoothness, pruned
-models beside whole ones, other parts and pieces of Hessians), or brings its own work, is left to the workers one by
-one: `answer` then returns None.
+is not the same question to all of them (mini-batches of gradients, smoothness, pruned models beside whole ones, other
+parts and pieces of Hessians) is left to the workers one by one: `answer` then returns None. A task that brings its own
+work may know how it is done for many workers (`OwnTask.work_together`): `messages` then has their replies.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import numpy as np
 
 from danl.frozen import cached_property, replace
 from danl.objective.batch import Batch
+from danl.objective.batch_parts import of_workers, sampled
+from danl.objective.batch_parts import part as part_of
+from danl.objective.hessian_parts import diagonal_sum
 from danl.objective.moments import moments_of_each
 from danl.objective.problem import BaseProblem, Problem
 from danl.objective.regions import IntArray
@@ -27,10 +30,13 @@ from danl.protocol.messages import (
     Exchange,
     GradientTask,
     HessianTask,
+    LocalStepsTask,
     LossTask,
     MomentsTask,
+    Reply,
     packed_size,
 )
+from danl.protocol.own_tasks import OwnTask
 from danl.protocol.replies import HUGE_LOSS, HessianSum, Replies, has_blown_up
 from danl.worker.worker import Worker
 
@@ -56,6 +62,8 @@ class BatchedWorkers:
         if exchange.own is not None:
             return None
         match task:
+            case LocalStepsTask():
+                return self._local_steps(task, workers)
             case MomentsTask():
                 return self._moments(workers)
             case LossTask():
@@ -75,6 +83,29 @@ class BatchedWorkers:
                 curved = pieces[:, 0] < pieces[:, 1]
                 return None if incomplete.any() else self._hessians(exchange, task, workers[curved])
         return None
+
+    def messages(self, exchange: Exchange) -> dict[int, Reply] | None:
+        """The replies to a task that brings its own work, or None where the workers have to be asked one by one."""
+        if not isinstance(exchange.task, OwnTask) or not len(exchange.workers):
+            return None
+        tasks = exchange.tasks()
+        places = [self._workers[worker].place for worker in tasks]
+        return exchange.task.work_together(list(tasks.values()), places, self.batch)
+
+    def _local_steps(self, task: LocalStepsTask, workers: IntArray) -> Replies:
+        """The steps of FedAvg, of all workers at once."""
+        here = self.batch if len(workers) == self.batch.n_workers else of_workers(self.batch, workers)
+        draws = [self._workers[worker].local_draws(task) for worker in workers.tolist()]
+        models, start = np.tile(task.w, (len(workers), 1)), np.zeros(len(workers))
+        for step in range(task.steps):
+            if task.batch_size is None:
+                losses, gradients = here.losses_and_gradients(task.w if step == 0 else models)
+            else:
+                batch = sampled(self.batch, workers, [next(each) for each in draws])
+                losses, gradients = batch.losses_and_gradients(models)
+            start = losses if step == 0 else start
+            models = models - task.learning_rate * gradients
+        return Replies(workers, start, values={"w": models})
 
     def _hessians(self, exchange: Exchange, task: HessianTask | CurvatureTask, curved: IntArray) -> Replies:
         """The gradients, and the Hessians of those that send one: added up when it is known whose count."""
@@ -109,7 +140,7 @@ class BatchedWorkers:
             senders = workers[with_a_region(masks)]
         elif task.submodel == "pruned" and masks is not None:
             pruned = masks[:, self._regions.of_coefficient]
-        part = self.batch.part(senders)
+        part = part_of(self.batch, senders)
         if part is not None:
             losses, gradients = part.losses_and_gradients(task.w, pruned)
             self.batch.passes += part.passes
@@ -132,7 +163,7 @@ class BatchedWorkers:
         batch, of_worker = self.batch, np.zeros(self.batch.n_workers)
         of_worker[list(weights)] = list(weights.values())
         if isinstance(task, CurvatureTask) and task.kind == "diag":
-            return HessianSum(batch.diagonal_sum(task.w, of_worker))
+            return HessianSum(diagonal_sum(batch, task.w, of_worker))
         if task.hessian_batch is None:
             return HessianSum(batch.hessian_sum(task.w, of_worker))
         if task.leverage:

@@ -8,6 +8,7 @@ asked about (`LocalObjective.margins`): a further question about that model is a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,7 +44,8 @@ class Worker:
     """The fewest rows that a mini-batch of a task that brings its own work may be of."""
 
     @property
-    def _place(self) -> Workplace:
+    def place(self) -> Workplace:
+        """Where a task that brings its own work is worked on."""
         return Workplace(self.index, self.objective, self.regions, self.seed, self.least_rows)
 
     def answer(self, task: msg.Task) -> msg.Reply | msg.Failure:
@@ -63,9 +65,9 @@ class Worker:
             case msg.MomentsTask():
                 return msg.MomentsReply(*who, *objective.moments())
             case StatefulTask():
-                return task.worked(self._place, self.slots)
+                return task.worked(self.place, self.slots)
             case OwnTask():
-                return task.work(self._place)
+                return task.work(self.place)
             case msg.SmoothnessTask():
                 return msg.SmoothnessReply(*who, objective.smoothness(), objective.mean_squares())
         raise TypeError(f"a worker has no answer to a {type(task).__name__}")
@@ -133,14 +135,17 @@ class Worker:
         return validated_mask(mask, policy=self.policy, worker=self.index, number=task.round, n_regions=n_regions)
 
     def _local_steps(self, task: msg.LocalStepsTask) -> msg.ModelReply:
-        rng = stream(self.seed, LOCAL_STEPS, self.index, task.exchange)
         w, start_loss = task.w, np.nan
-        for step in range(task.steps):
-            rows = _draw(rng, self.objective.n_rows, task.batch_size)
+        for step, rows in enumerate(self.local_draws(task)):
             loss, gradient = self.objective.sample(rows).value_and_gradient(w)
             start_loss = loss if step == 0 else start_loss
             w = w - task.learning_rate * gradient
         return msg.ModelReply(self.index, task.exchange, w, start_loss)
+
+    def local_draws(self, task: msg.LocalStepsTask) -> Iterator[IntArray | None]:
+        """The rows of every local step; None for all of them."""
+        rng = stream(self.seed, LOCAL_STEPS, self.index, task.exchange)
+        return (_draw(rng, self.objective.n_rows, task.batch_size) for _ in range(task.steps))
 
     def _batch(self, size: int | None, purpose: int, exchange: int) -> IntArray | None:
         if size is None:  # a stream costs more to make than a small shard's gradient

@@ -280,7 +280,9 @@ def _read_shard_info(answer: Any) -> tuple[str, ShardInfo] | str:
         fits = is_whole(value) if part.type == "int" else is_finite(value)
         if not fits or value < 0:
             return f"site {name}: reported {part.name}={value!r}"
-    if info.rows < 1 or info.n_features < 1 or not info.total_weight > 0:
+    if not isinstance(info.offset, bool) or info.records > info.rows:
+        return f"site {name}: reported offset={info.offset!r}, and {info.records!r} records of {info.rows} rows"
+    if info.rows < 1 or info.records < 1 or info.n_features < 1 or not info.total_weight > 0:
         return f"site {name}: has no rows"
     if not _named(info.feature_names, info.n_features) or not isinstance(info.target_name, str | None):
         return f"site {name}: reported names of its columns that nobody can read; do both ends run the same danl?"
