@@ -55,14 +55,14 @@ class FitNumbers:
 
 
 def fit_numbers(
-    family: str, sums: Mapping[str, float], *, rank: int, null_deviance: float, weighted_trials: bool = False
+    family: str, sums: Mapping[str, float], *, rank: int, null_deviance: float, trials: bool = False, weighted: bool = False
 ) -> FitNumbers:
     """The numbers of a fit with these sums over all workers.
 
-    With `weighted_trials`, weights of records whose outcomes are successes of trials, the likelihood is not known.
+    Outcomes that are successes of `trials`, of records that are `weighted` besides, have no likelihood here.
     """
     records, weight, loss = int(sums["records"]), sums["weight"], sums["loss"]
-    n = float(records) if records != sums["rows"] else weight
+    n = float(records) if trials else weight
     df = n - rank
     df = df if df > EXACT_FIT * n else math.nan
     deviance = max(2.0 * (loss - sums["of_records"]), 0.0)
@@ -75,7 +75,7 @@ def fit_numbers(
             likelihood = v * n * math.log(v) - v * (0.5 * deviance + n) - n * math.lgamma(v) - sums["saturated"]
         case _:
             likelihood = sums["saturated"] - loss + sums["choices"]
-    if weighted_trials:
+    if trials and weighted:
         likelihood = math.nan
     return FitNumbers(
         family=family,

@@ -67,6 +67,8 @@ class FitTask(OwnTask):
 
     null: float
     units: Units = "none"
+    trials: bool = False
+    """Whether weights are trials of a record, and not so many records."""
     both: bool = False
     """Whether observed and expected information differ: those of losses that are not canonical."""
 
@@ -75,7 +77,7 @@ class FitTask(OwnTask):
         y, s = objective.y, weights_of(objective)
         z = objective.margins(self.w)
         first, second = objective.loss.first(y, z), objective.loss.second(y, z)
-        of_units = units_of(objective, self.units, place.least_rows)
+        of_units = units_of(objective, self.units, place.least_rows, trials=self.trials)
         expected = expected_information(objective.loss, z) if self.both else None
         nothing = np.empty(0)
         return FitReply(
@@ -135,7 +137,7 @@ class UnitsOfRows:
     """Whether a unit of weight s is s units."""
 
 
-def units_of(objective: LocalObjective, units: Units, least_rows: int) -> UnitsOfRows | None:
+def units_of(objective: LocalObjective, units: Units, least_rows: int, *, trials: bool) -> UnitsOfRows | None:
     """The units of the rows that the meat of a sandwich is made of.
 
     Few clusters of which one has few records would tell of these: `FewRowsError`.
@@ -144,7 +146,7 @@ def units_of(objective: LocalObjective, units: Units, least_rows: int) -> UnitsO
         return None
     records = objective.records
     if units == "records":
-        return UnitsOfRows(records, objective.n_rows if records is None else int(records.max()) + 1, records is None)
+        return UnitsOfRows(records, objective.n_rows if records is None else int(records.max()) + 1, not trials)
     clusters = objective.clusters
     if clusters is None:
         clusters = np.zeros(objective.n_rows, dtype=np.int64)
@@ -175,7 +177,9 @@ def information(objective: LocalObjective, weights: Array) -> Array:
 def meat(objective: LocalObjective, slopes: Array, units: UnitsOfRows, weights: Array) -> Array:
     """The sum over units of g_u g_u^T, packed; `slopes` have the rows' weights in them."""
     if units.of_rows is None:
-        shares = np.divide(np.square(slopes), weights, out=np.zeros_like(slopes), where=weights > 0)
+        shares = np.square(slopes)
+        if units.by_weight:
+            shares = np.divide(shares, weights, out=np.zeros_like(slopes), where=weights > 0)
         return information(objective, shares)
     places = units.of_rows, np.arange(len(slopes))
     chosen = sparse.csr_array((slopes, places), shape=(units.count, len(slopes)))
