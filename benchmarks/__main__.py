@@ -30,6 +30,7 @@ OTHERS = {
     "reproduction": "reproduction",
     "ray": "ray_latency",
     "structured": "structured",
+    "compressed": "compressed",
     "method": "method_tables",
     "fleets": "fleets",
     "senders": "senders",
@@ -50,8 +51,8 @@ def main(words: list[str]) -> int:
         description="Measurements that stand in the documents.",
         epilog=f"all: docs/benchmarks.md, which is {', '.join(PARTS[:-1])} and {PARTS[-1]}. readme: the table of "
         "README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
-        "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured, method: other tables of "
-        "docs/method.md. fleets: the tables of docs/heterogeneous.md, senders: those of who sends "
+        "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured, compressed, "
+        "method: other tables of docs/method.md. fleets: the tables of docs/heterogeneous.md, senders: those of who sends "
         "curvature in docs/method.md; status 1 if a bar is missed. certify: that of docs/theory.md, 48 runs; "
         "status 1 if one violates a theorem. field: docs/field.md, the methods of the field side by side; "
         "fednl: FedNL's numbers there. "

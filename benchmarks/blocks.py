@@ -69,6 +69,7 @@ BLOCKS = {
             *("structured-many", "docs/method.md", "python -m benchmarks structured --docs"),
             *("structured", "many_headers"),
         ),
+        Block("compressed", "docs/method.md", "python -m benchmarks compressed --docs", "compressed", "headers"),
         Block(
             *("fleets", "docs/heterogeneous.md", "python -m benchmarks fleets --docs"),
             *("fleets", "headers"),

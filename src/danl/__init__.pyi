@@ -17,6 +17,8 @@ from .data import Shard as Shard
 from .data import load_dataset as load_dataset
 from .data import partition as partition
 from .data.reference import ShardReference as ShardReference
+from .design.analysis import Analysis as Analysis
+from .design.design import Design as Design
 from .errors import DanlWarning as DanlWarning
 from .errors import InputError as InputError
 from .estimators import DANLClassifier as DANLClassifier

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from danl.data.shard import ShardInfo
+from danl.design.survey import Surveyed
 from danl.objective.problem import BaseProblem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
@@ -19,6 +20,14 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """What it is called on the command line."""
+        ...
+
+    def survey(self, problem: RemoteProblem) -> Surveyed:
+        """Have the workers look at the columns of the problem's analysis, and tell what they found.
+
+        Called before `connect`, and only for problems with an analysis, whose design is made of the answers; an engine
+        without it cannot run these.
+        """
         ...
 
     def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:

@@ -29,7 +29,7 @@ from danl.protocol.replies import ReplyRules
 from danl.run.callback import AnyCallback, Callbacks
 from danl.run.checkpoint import Checkpoints, CheckpointWriter, fingerprint, locked_checkpoints, make_checkpoints
 from danl.run.loop import run_loop
-from danl.run.prepared import PreparedRun, centred, moments_fit, refuse_if_too_large, settings_of
+from danl.run.prepared import PreparedRun, centred, connected, moments_fit, refuse_if_too_large, settings_of
 from danl.run.result import Reference, Result
 from danl.run.separation import look_for_separation
 from danl.run.trace import Trace
@@ -125,7 +125,7 @@ def solve(
         checkpoints = make_checkpoints(checkpoint, resume)
         folders.enter_context(locked_checkpoints(checkpoints, resume))
         if isinstance(problem, RemoteProblem):
-            problem, monitor = problem.described(made_engine.connect(problem)), False
+            problem, monitor = connected(problem, made_engine), False
         run = _prepare(
             problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards, graph
         )
@@ -157,7 +157,7 @@ def solve(
             settings = partial(settings_of, run, made_engine, w0=given)
             callbacks.begin(settings, None if resumed is None else resumed.history)
         result = run_loop(run, made_engine, callbacks if callbacks else None, writer, resumed)
-        result = replace(result, start=start, trace=kept)
+        result = replace(result, start=start, trace=kept, notes=(*problem.notes, *result.notes))
     except BaseException:
         callbacks.end(None)
         raise
