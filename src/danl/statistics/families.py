@@ -55,7 +55,13 @@ class FitNumbers:
 
 
 def fit_numbers(
-    family: str, sums: Mapping[str, float], *, rank: int, null_deviance: float, trials: bool = False, weighted: bool = False
+    family: str,
+    sums: Mapping[str, float],
+    *,
+    rank: int,
+    null_deviance: float,
+    trials: bool = False,
+    weighted: bool = False,
 ) -> FitNumbers:
     """The numbers of a fit with these sums over all workers.
 

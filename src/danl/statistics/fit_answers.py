@@ -45,7 +45,7 @@ NULL_DECREMENT = 1e-12
 
 @dataclass(frozen=True)
 class Asked:
-    """The answers to one question: an array of each field, a row a worker of `workers`; who is missing, and the rows."""
+    """The answers to one question: an array of each field, a row a worker of `workers`; and who did not answer."""
 
     workers: NDArray[np.int64]
     arrays: dict[str, Array]

@@ -12,9 +12,9 @@ from scipy.special import stdtr, stdtrit
 from scipy.stats import norm
 
 from danl.checks import check_installed
-from danl.statistics.inference import Inference
 from danl.objective.layout import Layout
 from danl.protocol.messages import Array
+from danl.statistics.inference import Inference
 from danl.wording import coefficient, counted
 
 INTERCEPT = "(intercept)"

@@ -4,9 +4,12 @@ Importing this package makes them known to the wire, so that an engine's workers
 """
 
 from danl.tasks.batch_gradient import BatchGradientReply, BatchGradientTask
+from danl.tasks.binned_counts import BinnedReply, BinnedTask
+from danl.tasks.column_counts import ColumnsReply, ColumnsTask
 from danl.tasks.fit_questions import FitReply, FitTask
 from danl.tasks.gradient_differences import DifferenceReply, DifferenceTask
 from danl.tasks.learned_hessian import LearnReply, LearnTask
+from danl.tasks.local_fit import LocalFitReply, LocalFitTask
 from danl.tasks.newton_directions import (
     CorrectedDirectionTask,
     HessianProductsReply,
@@ -24,6 +27,10 @@ from danl.tasks.trial_losses import TrialLossesReply, TrialLossesTask
 __all__ = [
     "BatchGradientReply",
     "BatchGradientTask",
+    "BinnedReply",
+    "BinnedTask",
+    "ColumnsReply",
+    "ColumnsTask",
     "CorrectedDirectionTask",
     "DifferenceReply",
     "DifferenceTask",
@@ -33,6 +40,8 @@ __all__ = [
     "HessianProductsTask",
     "LearnReply",
     "LearnTask",
+    "LocalFitReply",
+    "LocalFitTask",
     "NewtonDirectionReply",
     "NewtonDirectionTask",
     "NullReply",
