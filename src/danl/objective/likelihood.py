@@ -23,6 +23,7 @@ from scipy.special import gammaln, xlog1py, xlogy
 from danl.errors import bad_argument
 from danl.objective.losses import Array, Loss
 
+TINY = float(np.finfo(float).tiny)
 FAMILY_OF_LOSS = {
     "squared": "gaussian",
     "logistic": "binomial",
@@ -105,4 +106,5 @@ def pearson(loss: Any, y: Array, z: Array, weights: Array, records: NDArray[np.i
     if records is not None and family_of(loss) == "binomial":
         n, k = record_sums(weights, records), record_sums(weights * y, records)
         mean, weights, y = record_sums(weights * mean, records) / n, n, k / n
-    return float(weights @ (np.square(y - mean) / variance(loss, mean)))
+    spread = np.maximum(variance(loss, mean), TINY)  # a probability may have rounded to 0 or 1
+    return float(weights @ (np.square(y - mean) / spread))

@@ -295,7 +295,8 @@ def _notes(problem: Problem | RemoteProblem, result: Result, answers: FitAnswers
             f"OTHER RECORDS: the model is {answers.distance():.2g} standard errors from the best one of the sites that "
             f"answered about it; {who}: fit again with the sites that stay"
         )
-    if doubt:
+    if doubt and not endless(result):  # of that the run has warned
         warn(f"glm: {doubt}")
+    if doubt:
         notes.append(doubt)
     return tuple(dict.fromkeys(notes))
