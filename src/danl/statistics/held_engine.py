@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from danl.engines import Engine, Replies, make_engine
+from danl.errors import InputError
 from danl.objective.problem import BaseProblem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies import WorkerPolicy
@@ -22,11 +23,21 @@ class HeldEngine:
     def __init__(self, engine: str | Engine) -> None:
         self._engine = make_engine(engine)
         self._reported: Any = None
+        self.surveyed: Any = None
+        """What the sites told of their columns, where they were asked."""
 
     @property
     def name(self) -> str:
         """That of the engine."""
         return self._engine.name
+
+    def survey(self, problem: RemoteProblem) -> Any:
+        """What the workers tell of the columns of an analysis."""
+        survey = getattr(self._engine, "survey", None)
+        if survey is None:
+            raise InputError(f"engine={self._engine!r}: has no `survey`, which a formula needs (docs/extending.md)")
+        self.surveyed = survey(problem)
+        return self.surveyed
 
     def connect(self, problem: RemoteProblem) -> Sequence[Any]:
         """What the workers report; they are asked once."""

@@ -12,6 +12,8 @@ from danl.objective.problem import Problem, RemoteProblem
 from danl.protocol.messages import Array
 from danl.statistics.fit_answers import FitAnswers, ask
 from danl.statistics.held_engine import HeldEngine
+from danl.tasks.binned_counts import HIDDEN
+from danl.tasks.column_counts import NUMBERS
 
 
 def pooled_moments(weights: Array, means: Array, squares: Array) -> tuple[Array, Array]:
@@ -19,12 +21,14 @@ def pooled_moments(weights: Array, means: Array, squares: Array) -> tuple[Array,
     total = weights.sum()
     mean = weights @ means / total
     around = (squares + weights[:, None] * np.square(means - mean)).sum(axis=0)
+    hidden = (squares == HIDDEN).any(axis=0)  # a site does not tell
     with np.errstate(divide="ignore", invalid="ignore"):
-        return mean, np.sqrt(around / (total - 1.0))
+        return np.where(hidden, np.nan, mean), np.where(hidden, np.nan, np.sqrt(around / (total - 1.0)))
 
 
 def scales_of(problem: Problem | RemoteProblem, answers: FitAnswers, engine: HeldEngine) -> list[float]:
     """The standard deviation of every column of the design: one exchange."""
-    asked = ask(problem, "column-counts", np.zeros_like(answers.w), engine, edges=np.empty(0)).arrays
+    groups = np.full(answers.layout.n_features + 1, NUMBERS)
+    asked = ask(problem, "column-counts", np.zeros_like(answers.w), engine, groups=groups, edges=np.empty(0)).arrays
     _, deviations = pooled_moments(asked["weight"][:, 0], asked["means"], asked["squares"])
     return list(map(float, deviations[: answers.layout.n_features]))
