@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import pkgutil
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from benchmarks.field_report import (
     sentences,
     winners_table,
 )
-from benchmarks.field_runs import QUICK, FieldStore, Plan, complete
+from benchmarks.field_runs import PASSES, QUICK, FieldStore, Plan, complete, pool
 from benchmarks.network import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,14 +38,24 @@ DOCUMENT, IMAGES = ROOT / "docs" / "field.md", ROOT / "docs" / "images"
 CLAIM_COLUMNS = ("method", "says", "tried", "measured", "bar", "holds")
 
 
-def claims() -> list[dict[str, Any]]:
-    """What every paper says, tried."""
-    found = []
-    for module in sorted(each.name for each in pkgutil.iter_modules(rivals.__path__)):
-        begun = time.perf_counter()
-        found.append(importlib.import_module(f"benchmarks.rivals.{module}").claim())
-        print(f"claim of {module}: {time.perf_counter() - begun:.1f} s", file=sys.stderr)
-    return found
+def claims(store: FieldStore, *, processes: int, say: Callable[[str], object]) -> list[dict[str, Any]]:
+    """What every paper says, tried; kept like the runs."""
+    names = sorted(each.name for each in pkgutil.iter_modules(rivals.__path__))
+    found = {name: store.read_claim(name) for name in names}
+    missing = [name for name, claim in found.items() if claim is None]
+    with pool(processes, len(missing)) as workers:
+        for name, claim in zip(missing, workers.map(_claim, missing), strict=True):
+            store.write_claim(name, claim)
+            found[name] = claim
+            say(f"claim of {name}")
+    return [claim for claim in found.values() if claim is not None]
+
+
+def _claim(name: str) -> dict[str, Any]:
+    begun = time.process_time()
+    claim: dict[str, Any] = importlib.import_module(f"benchmarks.rivals.{name}").claim()
+    plain = {key: value if isinstance(value, bool) else str(value) for key, value in claim.items()}
+    return plain | {"seconds": time.process_time() - begun}
 
 
 def claims_table(found: list[dict[str, Any]]) -> str:
@@ -65,12 +75,14 @@ def _cell(text: object) -> str:
     return str(text).replace("|", "\\|").replace("*", "\\*")
 
 
-def report(rows: list[Judged], plan: Plan, found: list[dict[str, Any]]) -> str:
+def report(rows: list[Judged], plan: Plan, found: list[dict[str, Any]], core_minutes: float) -> str:
     """What stands between the markers."""
+    networks = ". ".join(network.described() for network in NETWORKS)
     parts = [
         f"{len(plan.data)} data sets, {len(plan.penalties)} penalties, {' and '.join(map(str, plan.workers))} workers, "
-        f"{' and '.join(plan.partitions)} shards, {len(plan.seeds)} seeds: {len(rows)} runs of at most "
-        f"{plan.rounds + 1} exchanges from zero. " + ". ".join(network.described() for network in NETWORKS) + ".",
+        f"{' and '.join(plan.partitions)} shards, {len(plan.seeds)} seeds: {len(rows)} runs from zero, of at most "
+        f"{plan.rounds + 1} exchanges and some {PASSES:,} passes over the data; one that blows up ends sooner. They "
+        f"took {core_minutes:.0f} minutes of one core, tuning and claims included. {networks}.",
         "### Who gets there",
         overview(rows),
         "### Who takes the least",
@@ -124,8 +136,11 @@ def main(words: list[str] | None = None) -> int:
     complete(store, plan.tuning(), processes=options.processes, say=say)
     say("runs")
     complete(store, list(plan.runs(store)), processes=options.processes, say=say)
-    rows, found = judged(plan, store), [] if options.no_claims else claims()
-    text = report(rows, plan, found)
+    rows = judged(plan, store)
+    found = [] if options.no_claims else claims(store, processes=options.processes, say=say)
+    tuned = [record for record in map(store.read, plan.tuning()) if record is not None]
+    seconds = [float(each["seconds"]) for each in (*tuned, *(row.record for row in rows), *found)]
+    text = report(rows, plan, found, sum(seconds) / 60)
     folder = IMAGES if options.docs else options.out
     folder.mkdir(parents=True, exist_ok=True)
     profile(rows, folder / "field-profile.png")
@@ -133,7 +148,6 @@ def main(words: list[str] | None = None) -> int:
     curves(rows, folder / "field-curves.png", shown, plan.penalties[0], plan.workers[0], plan.partitions[0])
     if options.docs:
         put_between_markers(DOCUMENT, text, "field")
-        (options.out / "claims.json").write_text(json.dumps(found, indent=1, default=str), encoding="utf-8")
     else:
         print(text)
     say("done")

@@ -1,5 +1,6 @@
 """The runs of docs/field.md: every method on the same problems, each stored with what it cost, none computed twice.
 
+    claims/<name>.json          what became of a paper's claim
     runs/<data>/<name>.json     what was run, the code and the data it was run with, and after every exchange the gap,
                                 the bytes a worker sent and got, passes over the data, seconds on two networks
 
@@ -16,6 +17,7 @@ import math
 import multiprocessing
 import os
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -45,8 +47,10 @@ HELD_OUT = 1000
 """The seed that step sizes are tuned on."""
 ROUNDS, TUNING_ROUNDS = 200, 100
 """Exchanges after the first one, of a run and of one that tunes."""
-ENOUGH = 1e-13
-"""A run ends where its gap is at most this: there is nothing more to see."""
+ENOUGH, LOST = 1e-13, 1e3
+"""A run ends where its gap is at most the one, as there is nothing more to see, or above the other: it has blown up."""
+PASSES = 1_200
+"""Passes over the data after which a run ends; the default method takes some 30 to a gap of 1e-8."""
 COSTS = ("up", "down", "passes", *(network.name for network in NETWORKS))
 """What is counted of a run beside its exchanges: bytes a worker sent and got, passes over all rows, seconds."""
 
@@ -120,6 +124,7 @@ class Counting(Local):
     def open(self, problem: Any, *, regions: Any, policy: Any, seed: int) -> None:
         super().open(problem, regions=regions, policy=policy, seed=seed)
         self.costs: list[dict[str, float]] = []
+        self.passes = 0.0
         self._problem, self._regions = problem, regions
         self._entries = np.array([info.entries_per_row for info in problem.shard_info])
 
@@ -136,6 +141,7 @@ class Counting(Local):
             work_rows(tasks[i], shares[i], int(rows[i]), self._entries[i], regions) for i in replies.workers.tolist()
         ]
         cost["passes"] = float(sum(work) / rows.sum())
+        self.passes += cost["passes"]
         for network in NETWORKS:
             each = seconds_each(exchange, replies, [network.profile] * n, rows, self._entries, regions)
             cost[network.name] = network.latency + (float(np.nanmax(each)) if np.isfinite(each).any() else 0.0)
@@ -145,6 +151,7 @@ class Counting(Local):
 
 def execute(run: FieldRun) -> dict[str, Any]:
     """Do a run: its gaps and its costs, exchange by exchange."""
+    begun = time.process_time()
     problem, optimum = prepared(run.problem)
     engine = Counting()
     with warnings.catch_warnings():
@@ -158,11 +165,12 @@ def execute(run: FieldRun) -> dict[str, Any]:
             seed=run.seed,
             reference=optimum,
             engine=engine,
-            callback=lambda row: bool(row.gap <= ENOUGH),
+            callback=lambda row: not ENOUGH < row.gap <= LOST or engine.passes > PASSES,
         )
     gaps = np.asarray(result.history.column("gap"), dtype=float)
     costs = engine.costs[: len(gaps)]
     record: dict[str, Any] = {"status": result.status, "gaps": [_plain(gap) for gap in gaps.tolist()]}
+    record["seconds"] = time.process_time() - begun
     for name in COSTS:
         record[name] = np.round(np.cumsum([cost[name] for cost in costs]), 6).tolist()
     return record
@@ -196,6 +204,21 @@ class FieldStore:
         mark = {"run": asdict(run), "data_sha256": digest(run.data), "code_sha256": code_digest()}
         write_json(path, mark | record)
 
+    def read_claim(self, name: str) -> dict[str, Any] | None:
+        """What became of a paper's claim, where it is there for this code; else None."""
+        try:
+            record: dict[str, Any] = json.loads(self._claim(name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return record["claim"] if record.get("code_sha256") == code_digest() else None
+
+    def write_claim(self, name: str, claim: dict[str, Any]) -> None:
+        self._claim(name).parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._claim(name), {"claim": claim, "code_sha256": code_digest()})
+
+    def _claim(self, name: str) -> Path:
+        return self.root / "claims" / f"{name}.json"
+
     def missing(self, runs: Iterable[FieldRun]) -> list[FieldRun]:
         return [run for run in dict.fromkeys(runs) if self.read(run) is None]
 
@@ -209,11 +232,16 @@ def complete(store: FieldStore, runs: Sequence[FieldRun], *, processes: int, say
     if not batches:
         return
     total, done = sum(map(len, batches)), 0
-    context = multiprocessing.get_context("spawn")  # a forked child of a process with BLAS threads can hang
-    with ProcessPoolExecutor(min(processes, len(batches)), mp_context=context, initializer=_one_thread) as pool:
-        for future in as_completed([pool.submit(_do, store.root, batch) for batch in batches]):
+    with pool(processes, len(batches)) as workers:
+        for future in as_completed([workers.submit(_do, store.root, batch) for batch in batches]):
             done += future.result()
             say(f"{done} of {total} runs")
+
+
+def pool(processes: int, jobs: int) -> ProcessPoolExecutor:
+    """Processes with one thread each."""
+    context = multiprocessing.get_context("spawn")  # a forked child of a process with BLAS threads can hang
+    return ProcessPoolExecutor(max(1, min(processes, jobs)), mp_context=context, initializer=_one_thread)
 
 
 def _one_thread() -> None:

@@ -22,6 +22,23 @@ def test_a_run_is_stored_and_found_again(tmp_path):
     assert store.missing([run]) == [run]
 
 
+def test_a_claim_is_stored_for_this_code_alone(tmp_path, monkeypatch):
+    store, claim = FieldStore(tmp_path), {"method": "gd", "holds": False, "seconds": 0.5}
+    assert store.read_claim("gd") is None
+    store.write_claim("gd", claim)
+    assert store.read_claim("gd") == claim
+    monkeypatch.setattr("benchmarks.field_runs.code_digest", lambda: "another")
+    assert store.read_claim("gd") is None
+
+
+@pytest.mark.parametrize(("limit", "value"), [("PASSES", 5), ("LOST", 1e-3)])
+def test_a_run_that_leads_nowhere_ends_sooner(limit, value, monkeypatch):
+    run = FieldRun("a1a", "alpha=0.001", 10, "iid", 0, "gd", rounds=12)
+    assert len(execute(run)["gaps"]) == 13
+    monkeypatch.setattr(f"benchmarks.field_runs.{limit}", value)
+    assert len(execute(run)["gaps"]) < 8
+
+
 def test_what_is_counted_is_what_the_history_says():
     run = FieldRun("a1a", "alpha=0.001", 10, "iid", 0, "newton", rounds=3)
     record = execute(run)

@@ -512,7 +512,8 @@ def own_exchanges(regions):
     tasks += [DifferenceTask(5, w, other, size) for size in (None, 4)]
     tasks += [PrunedStepsTask(5, w, steps=3, learning_rate=0.1, batch_size=size) for size in (None, 4)]
     tasks += [QuadraticStepsTask(5, w, steps=4, learning_rate=0.05, gradient=given) for given in (None, other)]
-    tasks += [TrialLossesTask(5, w, other, 2.0, 4), LocalStepsTask(5, w, 3, 0.1), LocalStepsTask(5, w, 3, 0.1, 4)]
+    tasks += [TrialLossesTask(5, w, other, 2.0, 4), LocalStepsTask(5, w, 3, 0.1), LocalStepsTask(5, w, 3, 0.1, 15)]
+    tasks += [GradientTask(5, w, batch_size=15)]
     for task in tasks:
         yield Exchange(task.name, task, workers)
         if isinstance(task, BatchGradientTask | DifferenceTask | PrunedStepsTask):
@@ -531,6 +532,8 @@ def test_tasks_of_the_field_are_the_same(loss, intercept, weighted):
         ours, theirs = together.exchange(exchange), alone.exchange(exchange)
         assert ours.workers.tolist() == theirs.workers.tolist() == [0, 2, 4]
         close(ours.losses, theirs.losses)
+        if theirs.gradients is not None:
+            close(ours.gradients, theirs.gradients)
         for name in theirs.values:
             close(ours.values[name], theirs.values[name])
         for worker, message in theirs.messages.items():

@@ -166,8 +166,8 @@ def _read_csv(path: Path, wanted: tuple[str, ...]) -> Records:
     if not found:
         raise error_at(path, f", line {begins}: there are no records after the header line")
     made = Records(path, {}, len(found), np.array(lines, dtype=np.intp), places)
-    for name, cells in zip(wanted, zip(*found, strict=True), strict=True):
-        made.columns[name] = _of_texts(made, name, [cell.strip() for cell in cells])
+    for name, texts in zip(wanted, zip(*found, strict=True), strict=True):
+        made.columns[name] = _of_texts(made, name, [text.strip() for text in texts])
     return made
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from danl.data.records import is_number
 from danl.data.schema import LISTED
+from danl.data.table import is_number
 from danl.design.analysis import Analysis
 from danl.design.design import Agreement, Design
 from danl.design.formula import SITE, Model, coded, read_model
@@ -25,7 +25,7 @@ UNITS_DIFFER = 1.0
 def agree(analysis: Analysis, surveys: Sequence[Survey]) -> Agreement:
     """The design of what the sites told; an `InputError` names the site that differs, and what to do."""
     model = read_model(analysis)
-    named = _named(surveys)
+    named = _named(surveys, model)
     levels: dict[str, tuple[str, ...]] = {}
     outcome: tuple[str, ...] | None = None
     notes: list[str] = []
@@ -53,9 +53,13 @@ def agree(analysis: Analysis, surveys: Sequence[Survey]) -> Agreement:
     )
 
 
-def _named(surveys: Sequence[Survey]) -> dict[str, Survey]:
+def _named(surveys: Sequence[Survey], model: Model) -> dict[str, Survey]:
     named: dict[str, Survey] = {}
     for each in surveys:
+        if tuple(column.name for column in each.columns) != model.names:
+            raise InputError(
+                f"shards: {each.site} told of other columns than those of the formula; is it the same danl?"
+            )
         if each.site in named:
             raise InputError(f"shards: two sites are called {each.site!r}; give each a name of its own")
         named[each.site] = each

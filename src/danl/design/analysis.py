@@ -71,7 +71,8 @@ class Analysis:
 
     def __post_init__(self) -> None:
         if self.columns is not None:
-            if isinstance(self.columns, str) or not all(isinstance(name, str) and name for name in self.columns):
+            given: Any = self.columns
+            if isinstance(given, str) or not all(isinstance(name, str) and name for name in given):
                 raise bad_argument("columns", self.columns, "names of columns")
             object.__setattr__(self, "columns", tuple(self.columns))
         for name in ("formula", "outcome", "event", "offset", "weights", "trials", "cluster"):

@@ -146,6 +146,8 @@ def _check(text: str, node: ast.expr, quoted: Mapping[str, str], names: dict[str
             raise InputError(f"formula: {text!r}: there is no function {called!r} of this kind; {ALLOWED}")
         _check(text, node.args[0], quoted, names, depth + 1)
     else:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FUNCTIONS:
+            raise InputError(f"formula: {text!r}: write {node.func.attr}, without {ast.unparse(node.func.value)}")
         raise InputError(f"formula: {text!r} has something in it that a formula may not have; {ALLOWED}")
 
 

@@ -111,7 +111,7 @@ def read_model(analysis: Analysis) -> Model:
         assert analysis.outcome is not None
         left = quoted_name(analysis.outcome)
         intercept = True
-        terms = tuple((_column(name),) for name in analysis.columns or ())
+        terms: tuple[tuple[Factor, ...], ...] = tuple((_column(name),) for name in analysis.columns or ())
     else:
         left, right = _sides(analysis.formula)
         named = _EVENT.fullmatch(left)

@@ -27,10 +27,9 @@ def survey_reference(reference: ShardReference, index: int, analysis: Analysis, 
 
 
 def survey_references(
-    references: Sequence[ShardReference], analysis: Analysis | None
+    references: Sequence[ShardReference], analysis: Analysis
 ) -> tuple[tuple[Survey, ...], dict[int, Records]]:
     """What all of them tell; who cannot take part is named, with all others that cannot."""
-    assert analysis is not None
     if not references:
         raise InputError("shards: must hold at least one ShardReference")
     model = read_model(analysis)

@@ -2,8 +2,8 @@
 
 For every column that the analysis names, and no other: whether it holds numbers or words, how many values are missing,
 and, of words, the levels. A level of fewer than `min_cell` complete records is not named, only counted. Of numbers it
-tells the order of magnitude, to half a power of ten, so that sites with other units are seen; and the one value they all
-have, if they have one.
+tells the order of magnitude, to half a power of ten, so that sites with other units are seen; and the one value that
+all have, if they have one.
 
 Everything that could break the fit later is looked at here, so that a broken file ends nothing that has begun: an
 `InputError` names file, line and column and carries no value.
@@ -122,7 +122,7 @@ def survey(
 
 def missing_in(records: Records, names: tuple[str, ...]) -> Mask:
     """The records in which one of the columns has no value."""
-    return np.logical_or.reduce([records.columns[name].missing for name in names])
+    return np.asarray(np.logical_or.reduce([records.columns[name].missing for name in names]))
 
 
 def kind_of(column: Column, model: Model) -> str:

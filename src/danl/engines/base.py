@@ -22,14 +22,6 @@ class Engine(Protocol):
         """What it is called on the command line."""
         ...
 
-    def survey(self, problem: RemoteProblem) -> Surveyed:
-        """Have the workers look at the columns of the problem's analysis, and tell what they found.
-
-        Called before `connect`, and only for problems with an analysis, whose design is made of the answers; an engine
-        without it cannot run these.
-        """
-        ...
-
     def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:
         """Have the workers of a problem given by reference read their shards, and tell what they found.
 
@@ -56,4 +48,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let the workers go."""
+        ...
+
+
+class Surveying(Protocol):
+    """What an engine has besides, if it can run problems with an analysis."""
+
+    def survey(self, problem: RemoteProblem) -> Surveyed:
+        """Have the workers look at the columns of the problem's analysis, and tell what they found.
+
+        Called before `connect`, which comes with the design that is made of the answers (`problem.design`).
+        """
         ...

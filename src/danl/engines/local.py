@@ -89,6 +89,7 @@ class Local:
 
     def survey(self, problem: RemoteProblem) -> Surveyed:
         """Look at the records in this process; they are kept until `connect` makes shards of them."""
+        assert problem.analysis is not None
         surveys, self._records = survey_references(problem.shards, problem.analysis)
         return Surveyed(surveys)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import tomli_w
 
+from danl.design.analysis import Analysis
 from danl.errors import bad_argument
 from danl.objective.layout import BY_CLASS
 from danl.spec import unknown_name
@@ -22,6 +23,15 @@ KEYS: dict[str, tuple[Value, str]] = {
     "policy": ("full", "who trains what: full, coverage:psi=3, random:keep=0.5, ..."),
     "graph": ("", "who talks to whom, for methods without a server: ring, grid, complete, erdos:p=0.4; empty: ring"),
     "regions": ("", "a number, sizes such as 30,30,63, or classes; empty: 4"),
+    "formula": ("", "instead of a loss: outcome ~ age + C(smoking); docs/data.md says what may stand in it"),
+    "family": ("gaussian", "with a formula: gaussian, binomial, poisson, gamma or negative-binomial:alpha=1.0"),
+    "event": ("", "of a binomial outcome in words: the one that is counted; empty: the later in order"),
+    "offset": ("", "with a formula: a column, or log(column), that is added to the linear predictor"),
+    "weights": ("", "with a formula: the column with the weight of each record"),
+    "trials": ("", "with a formula: the column with how many trials the successes are of"),
+    "missing": ("complete", "with a formula: complete leaves out records with missing values, error refuses them"),
+    "site-effects": (False, "with a formula: an effect of every site"),
+    "cluster": ("", "with a formula: what standard errors are clustered by, site or a column"),
     "loss": ("logistic", "logistic, multinomial:classes=3, squared, poisson or squared_hinge"),
     "l2": ("", "the paper's lambda; empty: 1e-4, unless alpha is given"),
     "alpha": ("", "an absolute penalty instead of l2"),
@@ -38,6 +48,8 @@ KEYS: dict[str, tuple[Value, str]] = {
 }
 """The default of each key, and what it is for."""
 DEFAULTS = {key: default for key, (default, _) in KEYS.items()}
+OF_A_FORMULA = ("family", "event", "offset", "weights", "trials", "missing", "site-effects", "cluster")
+"""Keys that say more of a formula."""
 
 
 def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -46,13 +58,13 @@ def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
         if key not in DEFAULTS:
             raise unknown_name("run-config key", key, DEFAULTS)
     values = DEFAULTS | dict(config)
-    problem = {
-        "loss": str(values["loss"]),
-        "l2": _number("l2", values["l2"]),
-        "alpha": _number("alpha", values["alpha"]),
-        "weighting": str(values["weighting"]),
-        "intercept": bool(values["intercept"]),
-    }
+    problem: dict[str, Any] = {"l2": _number("l2", values["l2"]), "alpha": _number("alpha", values["alpha"])}
+    analysis = analysis_of(values)
+    if analysis is not None:
+        problem["analysis"] = analysis
+    else:
+        problem["loss"], problem["weighting"] = str(values["loss"]), str(values["weighting"])
+        problem["intercept"] = bool(values["intercept"])
     init = str(values["init"])
     run = {
         "method": str(values["method"]),
@@ -70,6 +82,20 @@ def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
         "wait": _number("wait", values["wait"]),
     }
     return problem, run, engine
+
+
+def analysis_of(values: Mapping[str, Any]) -> Analysis | None:
+    """The analysis of a run configuration; None where it has no formula."""
+    given = {key: values[key] for key in OF_A_FORMULA if values[key] != DEFAULTS[key]}
+    if not values["formula"]:
+        for key in given:
+            raise bad_argument(
+                key, values[key], "given with a formula", "leave it out, or write formula='outcome ~ age'"
+            )
+        return None
+    if values["loss"] != DEFAULTS["loss"]:
+        raise bad_argument("loss", values["loss"], "left out where there is a formula", "the family says it")
+    return Analysis(formula=values["formula"], **{key.replace("-", "_"): value for key, value in given.items()})
 
 
 def commented_toml(config: Mapping[str, Any]) -> str:

@@ -34,8 +34,13 @@ def of_workers(batch: Batch, workers: IntArray) -> Batch:
     return _made(batch, rows, own_weights, bounds, workers)
 
 
-def sampled(batch: Batch, workers: IntArray, rows: Sequence[IntArray]) -> Batch:
-    """The batch of these workers on some rows of each: on average over draws each is its F_i, weights or not."""
+def sampled(batch: Batch, workers: IntArray, drawn: Sequence[IntArray | None]) -> Batch:
+    """The batch of these workers on some rows of each: on average over draws each is its F_i, weights or not.
+
+    None is all rows of a worker.
+    """
+    shards = np.diff(batch.bounds)[workers].tolist()
+    rows = [np.arange(n) if own is None else own for n, own in zip(shards, drawn, strict=True)]
     counts = np.array([len(own) for own in rows])
     chosen, own_weights = np.concatenate(rows) + np.repeat(batch.bounds[workers], counts), None
     if batch.own_weights is not None:

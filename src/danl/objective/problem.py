@@ -326,10 +326,10 @@ class RemoteProblem(BaseProblem):
         analysis: Analysis | Design | None = None,
     ) -> None:
         design = analysis if isinstance(analysis, Design) else None
-        self.analysis = design.analysis if design is not None else analysis
+        if analysis is not None and not isinstance(analysis, Analysis | Design):
+            raise bad_argument("analysis", analysis, "a danl.Analysis")
+        self.analysis: Analysis | None = analysis.analysis if isinstance(analysis, Design) else analysis
         if self.analysis is not None:
-            if not isinstance(self.analysis, Analysis):
-                raise bad_argument("analysis", analysis, "a danl.Analysis")
             for name, value in (("loss", loss), ("intercept", intercept), ("feature_names", feature_names)):
                 if value is not None:
                     raise bad_argument(name, value, "left out", "family and formula of the analysis say it")

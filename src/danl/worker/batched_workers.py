@@ -68,6 +68,9 @@ class BatchedWorkers:
                 return self._moments(workers)
             case LossTask():
                 return Replies(workers, self.batch.losses(task.w)[workers])
+            case GradientTask(mask=None, choose=False, whole_loss=False) if task.batch_size and exchange.masks is None:
+                rows = [self._workers[worker].gradient_draw(task) for worker in workers.tolist()]
+                return Replies(workers, *sampled(self.batch, workers, rows).losses_and_gradients(task.w))
             case GradientTask(batch_size=None) if task.submodel == "full" or exchange.idle is None:
                 return self._masked_gradients(exchange, task)
             case (

@@ -74,8 +74,8 @@ class Worker:
 
     def _hessian(self, task: HessianTask | CurvatureTask) -> msg.Reply:
         """Lines 3-4: gradient and Hessian at w, or a part of it, on samples zeta_i^0 where batches are asked for."""
-        w, gradient_rows = task.w, self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
-        loss, gradient = self.objective.sample(gradient_rows).value_and_gradient(w)
+        w = task.w
+        loss, gradient = self.objective.sample(self.gradient_draw(task)).value_and_gradient(w)
         if isinstance(task, HessianTask):
             hessian = self._sampled(task).hessian(w)
             return msg.HessianReply(self.index, task.exchange, gradient, pack(hessian), loss)
@@ -121,7 +121,7 @@ class Worker:
         if task.submodel == "pruned":
             w = np.zeros_like(task.w)
             w[kept] = task.w[kept]
-        rows = self._batch(task.batch_size, GRADIENT_BATCH, task.exchange)
+        rows = self.gradient_draw(task)
         loss, gradient = self.objective.sample(rows).value_and_gradient(w)
         if task.whole_loss and rows is not None:
             loss = self.objective.value(w)
@@ -147,10 +147,12 @@ class Worker:
         rng = stream(self.seed, LOCAL_STEPS, self.index, task.exchange)
         return (_draw(rng, self.objective.n_rows, task.batch_size) for _ in range(task.steps))
 
-    def _batch(self, size: int | None, purpose: int, exchange: int) -> IntArray | None:
-        if size is None:  # a stream costs more to make than a small shard's gradient
+    def gradient_draw(self, task: msg.GradientTask | HessianTask | CurvatureTask) -> IntArray | None:
+        """The rows of a gradient; None for all of them."""
+        if task.batch_size is None:  # a stream costs more to make than a small shard's gradient
             return None
-        return _draw(stream(self.seed, purpose, self.index, exchange), self.objective.n_rows, size)
+        rng = stream(self.seed, GRADIENT_BATCH, self.index, task.exchange)
+        return _draw(rng, self.objective.n_rows, task.batch_size)
 
 
 def draw_of(task: HessianTask | CurvatureTask) -> int:

@@ -20,7 +20,11 @@ from typing import Any
 from danl.checks import check_number, check_whole
 from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
-from danl.data.shard import info_of
+from danl.data.shard import Shard, info_of
+from danl.design.analysis import Analysis
+from danl.design.design import Design
+from danl.design.formula import read_model
+from danl.design.survey import survey
 from danl.engines.flower.kept_margins import KeptMargins
 from danl.engines.flower.kept_slots import KeptSlots
 from danl.engines.flower.opening import Opening
@@ -122,11 +126,24 @@ class Site:
             rules["tasks"] = tuple(task.strip() for task in str(rules["tasks"]).split(",") if task.strip())
         return cls(name, ShardReference(path=str(config["data"]), name=name, **options), SiteRules(**rules))
 
-    def shard_info(self, loss: object) -> str:
+    def survey(self, analysis: object) -> str:
+        """What the columns of an analysis hold here, as JSON; a level of fewer records than a cell has is not named."""
+        asked = Analysis.from_json(analysis)
+        model = read_model(asked)
+        rules = {name: getattr(self.rules, name, default) for name, default in _SURVEY_RULES.items()}
+        return survey(self.reference.records(model.names), asked, model, site=self.name, **rules).to_json()
+
+    def rows(self, design: Design | None) -> Shard:
+        """The site's rows: those of a design, or all of its file."""
+        if design is None:
+            return self.reference.read()
+        return design.shard(self.reference.records(design.needed), self.name)
+
+    def shard_info(self, loss: object, design: object = None) -> str:
         """The site's name and what the server may know of its shard, as JSON."""
         if not isinstance(loss, str):
             raise bad_argument("loss", loss, "a name")
-        shard = self.reference.read()
+        shard = self.rows(None if design is None else Design.from_json(design))
         made = make_loss(loss)
         try:
             made.check_targets(shard.y)
@@ -161,7 +178,7 @@ class Site:
             return self._failed(worker, "error", redacted(error))
 
     def _answer(self, data: object, terms: Opening, margins: KeptMargins, slots: KeptSlots) -> Reply | Failure:
-        shard = self.reference.read()
+        shard = self.rows(terms.design_of_rows())
         worker = replace(terms.worker_for(shard), least_rows=self.rules.min_rows)
         d = worker.objective.layout.n_coefficients
         task = decode(data, most_bytes=most_bytes(d, d))  # type: ignore[arg-type]  # decode looks at the type itself
@@ -204,4 +221,5 @@ _REFERENCE_KEYS = {
     "weight-column": "weight_column",
 }
 _RULE_KEYS = {"min-rows": "min_rows", "max-features-per-row": "max_features_per_row", "tasks": "tasks"}
+_SURVEY_RULES: dict[str, Any] = {"min_cell": 3, "max_levels": 40}
 _FLOWERS_OWN = ("partition-id", "num-partitions")
