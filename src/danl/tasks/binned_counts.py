@@ -39,6 +39,8 @@ class BinnedTask(OwnTask):
     """Send counts of a binary outcome in bins of the margins; `edges` part them, without the outer two."""
 
     name, answer = "binned-counts", BinnedReply
+    by_default = True
+    cells = True
 
     edges: Array
 

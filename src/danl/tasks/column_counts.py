@@ -49,6 +49,8 @@ class ColumnsTask(OwnTask):
     """
 
     name, answer = "column-counts", ColumnsReply
+    by_default = True
+    cells = True
 
     groups: Array
     edges: Array

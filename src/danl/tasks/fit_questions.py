@@ -64,6 +64,7 @@ class FitTask(OwnTask):
     """Send what the tables of a fitted model are made of; `null` is the intercept of a model without features."""
 
     name, answer = "fit-questions", FitReply
+    by_default = True
 
     null: float
     units: Units = "none"

@@ -48,6 +48,7 @@ class LocalFitTask(OwnTask):
     """Send the best model of the worker's rows alone, and its covariance."""
 
     name, answer = "local-fit", LocalFitReply
+    by_default = True
 
     chosen: Mask
     trials: bool = False

@@ -30,6 +30,7 @@ class NullTask(OwnTask):
     """Send loss and derivatives of the model that has this intercept, the offsets, and nothing else."""
 
     name, answer = "null-model", NullReply
+    by_default = True
 
     null: float
 
