@@ -35,7 +35,7 @@ def diabetes():
 
 @cache
 def linear(kind, rows=200, d=5, seed=0):
-    """Rows of a linear model: "binary", "classes" (3), "count" or "real" targets; a third of the entries are zeros."""
+    """Rows of a linear model: "binary", "classes" (3), "count", "amount" or "real" targets; a third are zeros."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(rows, d)) * (rng.random((rows, d)) < 0.7)
     margins = X @ rng.normal(size=(d, 3)) * 0.8 + [0.4, 0.0, -0.2]
@@ -45,6 +45,8 @@ def linear(kind, rows=200, d=5, seed=0):
         y = (margins + rng.gumbel(size=margins.shape)).argmax(axis=1)
     elif kind == "count":
         y = rng.poisson(np.exp(margins[:, 0] / 2)).astype(float)
+    elif kind == "amount":
+        y = np.exp(margins[:, 0] / 2) * rng.gamma(2.0, 0.5, size=rows)
     else:
         y = margins[:, 0] + rng.normal(size=rows)
     return frozen(X, y)

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 
 from danl import DANLClassifier, DANLRegressor
 from tests.estimators.data import (
@@ -192,6 +192,37 @@ def test_regressor_weights_and_containers(weighted, intercept, container):
         np.testing.assert_allclose(model.predict(CONTAINERS[container](X)), poisson.predict(X), rtol=1e-8)
         score = poisson.score(X, y, sample_weight=sample_weight)
         assert model.score(X, y, sample_weight=sample_weight) == pytest.approx(score, rel=1e-8)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
+def test_gamma(weighted, intercept):
+    sample_weight = weights(200) if weighted else None
+    X, y = linear("amount")
+    options = {"alpha": 0.05, "fit_intercept": intercept}
+    theirs = GammaRegressor(solver="newton-cholesky", tol=1e-12, max_iter=1000, **options)
+    theirs.fit(X, y, sample_weight=sample_weight)
+    for policy, sort in ((None, False), ("random:keep=0.5", True)):
+        model = DANLRegressor("gamma", workers=5, policy=policy, **options)
+        model.fit(X, y, groups=sites(y, 5, sort), sample_weight=sample_weight)
+        same_coefficients(model, theirs)
+        np.testing.assert_allclose(model.predict(X), theirs.predict(X), rtol=1e-8)
+        score = theirs.score(X, y, sample_weight=sample_weight)
+        assert model.score(X, y, sample_weight=sample_weight) == pytest.approx(score, rel=1e-8)
+
+
+def test_a_negative_binomial_of_next_to_no_dispersion_is_poisson():
+    X, y = linear("count")
+    model, poisson = (
+        DANLRegressor(loss, alpha=0.05, workers=5).fit(X, y) for loss in ("negative-binomial:alpha=1e-9", "poisson")
+    )
+    np.testing.assert_allclose(model.coef_, poisson.coef_, rtol=1e-6)
+    np.testing.assert_allclose(model.predict(X), poisson.predict(X), rtol=1e-6)
+    assert model.score(X, y) == pytest.approx(poisson.score(X, y), rel=1e-6)
+    mean = np.full(len(y), y.mean())
+    wide = DANLRegressor("negative-binomial:alpha=2", alpha=1e9).fit(X, y)  # coefficients of nothing
+    np.testing.assert_allclose(wide.predict(X), mean, rtol=1e-6)
+    assert wide.score(X, y) == pytest.approx(0.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])

@@ -1,6 +1,7 @@
 """What is wrong is said, and a fit that fails leaves an estimator as it was; what a fit tells while it runs."""
 
 import pickle
+from itertools import permutations
 
 import numpy as np
 import pandas as pd
@@ -102,6 +103,10 @@ def test_wrong_targets():
         DANLRegressor("poisson").fit(X, -Y)
     with pytest.raises(danl.InputError, match="y: is 0 for every row, and loss 'poisson' has no optimum then"):
         DANLRegressor("poisson").fit(X, np.zeros(200))
+    with pytest.raises(danl.InputError, match=r"loss 'gamma' needs targets > 0, and \d+ of 200 are not"):
+        DANLRegressor("gamma").fit(X, Y)
+    with pytest.raises(danl.InputError, match=r"loss 'negative-binomial' needs counts, and \d+ of 200 are none"):
+        DANLRegressor("negative-binomial:alpha=1").fit(X, X[:, 0])
 
 
 @pytest.mark.parametrize("loss", ["absolute", "logistic", "multinomial:classes=2", None, 3])
@@ -110,9 +115,11 @@ def test_wrong_losses(loss):
         DANLRegressor(loss).fit(X, Y)
     assert str(error.value).startswith(f"loss={str(loss)!r}: must be one of ")
     assert str(error.value).removeprefix(f"loss={str(loss)!r}: must be one of ") in (
-        "squared, poisson; a loss of your own is for danl.Problem and danl.solve",
-        "poisson, squared; a loss of your own is for danl.Problem and danl.solve",
+        f"{names}; a loss of your own is for danl.Problem and danl.solve"
+        for names in map(", ".join, permutations(("squared", "poisson", "gamma", "negative-binomial")))
     )
+    with pytest.raises(danl.InputError, match="alpha=-1: must be a finite number > 0"):
+        DANLRegressor("negative-binomial:alpha=-1").fit(X, Y)
 
 
 def test_wrong_class_weights():

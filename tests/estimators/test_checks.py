@@ -19,6 +19,7 @@ SKIPPED = {"check_array_api_input"}
         DANLRegressor(),
         DANLRegressor(workers=3, policy="coverage:psi=1"),
         DANLRegressor("poisson", workers=3),
+        DANLRegressor("gamma", workers=3),
     ],
     ids=repr,
 )

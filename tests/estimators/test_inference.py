@@ -67,6 +67,23 @@ def test_weights_are_repeated_rows(model, intercept):
     same_table(ours(model, fit_intercept=intercept).fit(X, y, sample_weight=times).summary(), expected)
 
 
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("loss", ["gamma", "negative-binomial:alpha=0.5"])
+def test_observed_information_of_amounts_and_of_counts_that_vary_more(loss, intercept):
+    """Theirs with the observed information is of the Hessian that is found by differences of their score."""
+    X, y = linear("amount" if loss == "gamma" else "count")
+    A, log = design(X, intercept), sm.families.links.Log()
+    family = sm.families.Gamma(link=log) if loss == "gamma" else sm.families.NegativeBinomial(alpha=0.5, link=log)
+    model = sm.GLM(y, A, family=family)
+    expected = model.fit(tol=1e-14)
+    summary = DANLRegressor(loss, C=np.inf, tol=1e-14, fit_intercept=intercept).fit(X, y).summary()
+    scale = expected.deviance / expected.df_resid if loss == "gamma" else 1.0
+    covariance = np.linalg.inv(-model.hessian(expected.params, scale=scale, observed=True))
+    np.testing.assert_allclose(summary.coef, expected.params, rtol=1e-6)
+    np.testing.assert_allclose(summary.covariance, covariance, rtol=1e-6, atol=1e-12)
+    assert (f"dispersion {scale:.6g}, the deviance" in str(summary)) == (loss == "gamma")
+
+
 def test_weights_are_repeated_rows_of_a_linear_regression_too():
     X, y = linear("real")
     times = np.random.default_rng(3).integers(0, 4, size=len(y))

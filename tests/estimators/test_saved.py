@@ -66,10 +66,10 @@ def test_a_classifier_comes_back(labels, tmp_path):
     assert not hasattr(loaded, "feature_names_in_")
 
 
-@pytest.mark.parametrize("loss", ["squared", "poisson"])
+@pytest.mark.parametrize("loss", ["squared", "poisson", "gamma", "negative-binomial:alpha=0.5"])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_a_regressor_comes_back(loss, intercept, tmp_path):
-    X, y = linear({"squared": "real", "poisson": "count"}[loss])
+    X, y = linear({"squared": "real", "gamma": "amount"}.get(loss, "count"))
     model = DANLRegressor(loss, C=np.inf, fit_intercept=intercept, engine="local:dropout=0.1").fit(X, y)
     model.save(str(tmp_path / "model"))
     loaded = DANLRegressor.load(str(tmp_path / "model"))

@@ -14,6 +14,8 @@ MODELS = {
     "multinomial": (DANLClassifier(workers=4), "classes"),
     "squared": (DANLRegressor(workers=4), "real"),
     "poisson": (DANLRegressor("poisson", workers=4), "count"),
+    "gamma": (DANLRegressor("gamma", workers=4), "amount"),
+    "negative binomial": (DANLRegressor("negative-binomial:alpha=0.5", workers=4), "count"),
 }
 seeds = st.integers(0, 2**32 - 1)
 

@@ -17,9 +17,11 @@ COLUMNS = ["coef", "std_err", "z", "p_value", "ci_low", "ci_high"]
     [
         (DANLClassifier(), "binary", "odds_ratio"),
         (DANLRegressor("poisson"), "count", "rate_ratio"),
+        (DANLRegressor("gamma"), "amount", "mean_ratio"),
+        (DANLRegressor("negative-binomial:alpha=0.5"), "count", "rate_ratio"),
         (DANLRegressor(), "real", None),
     ],
-    ids=["logistic", "poisson", "squared"],
+    ids=["logistic", "poisson", "gamma", "negative binomial", "squared"],
 )
 def test_a_frame_has_a_line_a_coefficient(model, kind, ratio):
     X, y = linear(kind)

@@ -63,9 +63,14 @@ class RunOptions:
     target: Annotated[str | None, option(DATA, "Target column of a CSV or Parquet file; default: the last.")] = None
     site: Annotated[str | None, option(DATA, "Column with the site of each row: one worker per site.")] = None
     weight: Annotated[str | None, option(DATA, "Column with the weight of each row.")] = None
-    loss: Annotated[str, option(PROBLEM, "logistic, multinomial, squared, poisson, squared_hinge, or a plug-in's.")] = (
-        "logistic"
-    )
+    loss: Annotated[
+        str,
+        option(
+            PROBLEM,
+            "logistic, multinomial, squared, poisson, gamma, negative-binomial:alpha=0.5, squared_hinge, or a "
+            "plug-in's.",
+        ),
+    ] = "logistic"
     intercept: Annotated[bool, option(PROBLEM, "Fit an intercept, without a penalty.", "--intercept")] = False
     l2: Annotated[float | None, option(PROBLEM, "The paper's lambda: penalty l2/(2 m_i) |w|^2; default 1e-4.")] = None
     alpha: Annotated[float | None, option(PROBLEM, "Absolute penalty alpha/2 |w|^2, instead of --l2.")] = None

@@ -102,7 +102,7 @@ class DANLModel(FittedAttributes):
         X : array, sparse matrix or frame, (rows, features)
             The features; not copied where they need not be, so leave them as they are until `summary` was called.
         y : array, (rows,)
-            The labels, or the targets; 0 or more for "poisson".
+            The labels, or the targets; 0 or more for "poisson", above 0 for "gamma".
         groups : array, (rows,), optional
             The site each row is at: one worker per site. Without it the rows are divided into `workers` shards.
         sample_weight : array, (rows,), optional

@@ -32,7 +32,10 @@ KEYS: dict[str, tuple[Value, str]] = {
     "missing": ("complete", "with a formula: complete leaves out records with missing values, error refuses them"),
     "site-effects": (False, "with a formula: an effect of every site"),
     "cluster": ("", "with a formula: what standard errors are clustered by, site or a column"),
-    "loss": ("logistic", "logistic, multinomial:classes=3, squared, poisson or squared_hinge"),
+    "loss": (
+        "logistic",
+        "logistic, multinomial:classes=3, squared, poisson, gamma, negative-binomial:alpha=0.5 or squared_hinge",
+    ),
     "l2": ("", "the paper's lambda; empty: 1e-4, unless alpha is given"),
     "alpha": ("", "an absolute penalty instead of l2"),
     "weighting": ("uniform", "uniform, or samples for the pooled fit"),

@@ -29,7 +29,10 @@ from numpy.typing import NDArray
 
 from danl._scipy import expit, logsumexp, softmax
 from danl.checks import check_whole
-from danl.objective.log_link import LARGEST_EXPONENT, NEGATIVE_BINOMIAL, Gamma, NegativeBinomial, Poisson, bad_target
+from danl.objective.log_link import LARGEST_EXPONENT, NEGATIVE_BINOMIAL, bad_target
+from danl.objective.log_link import Gamma as Gamma
+from danl.objective.log_link import NegativeBinomial as NegativeBinomial
+from danl.objective.log_link import Poisson as Poisson
 from danl.spec import Registry
 
 Array = NDArray[np.float64]

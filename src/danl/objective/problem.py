@@ -221,8 +221,8 @@ class Problem(BaseProblem):
     shards : sequence of Shard
         One per worker, as `danl.partition` makes them.
     loss : str or Loss
-        "logistic", "squared", "poisson", "squared_hinge", "multinomial:classes=3", or an object (see
-        `danl.objective.losses.Loss`).
+        "logistic", "squared", "poisson", "gamma", "negative-binomial:alpha=0.5", "squared_hinge",
+        "multinomial:classes=3", or an object (see `danl.objective.losses.Loss`).
     l2 : float, optional
         The paper's lambda: worker i's penalty is l2 / (2 W_i) |w|^2. Default 1e-4 when alpha is not given.
     alpha : float, optional

@@ -3,7 +3,7 @@ r"""Standard errors from what the workers report at the fitted model: the Hessia
 With H the Hessian of the averaged objective (its penalty included), S the sum of the weights, and M the sum of the
 outer products of the rows' gradients, weights included and divided by S^2,
 
-    observed    phi (S H)^-1        phi = 1, and the residual variance for a squared loss
+    observed    phi (S H)^-1        phi = 1, and for squared and gamma losses the deviance over its degrees of freedom
     sandwich    H^-1 M H^-1         (HC0): right for the mean model even where its variance is wrong
 
 Weights count as repeated rows in the first, as design weights in the second. A multinomial fit's coefficients are those
@@ -31,6 +31,8 @@ from danl.run.result import Result
 from danl.run.solver import observed_information
 from danl.server.curvature import with_unit_diagonal
 
+DISPERSED = ("squared", "gamma")
+"""Losses whose dispersion is estimated: each is half a deviance."""
 OTHER_ROWS, ROUNDED = 1e-6, 1e-9
 """A loss at the fitted model that differs by more than this share, and that of the largest of the fit, is that of other
 rows."""
@@ -70,8 +72,8 @@ class Inference:
         return covariance, phi
 
     def _dispersion(self, layout: Layout, inverse: Array, rank: int) -> float:
-        """phi: 1, or the variance of the residuals for a squared loss; nan where there are no residuals."""
-        if self.loss != "squared":
+        """phi: 1, or what the deviance is a degree of freedom, the residual variance of a squared loss; nan without."""
+        if self.loss not in DISPERSED:
             return 1.0
         penalty = np.where(layout.penalised, self.alpha, 0.0)
         used = rank - float(penalty @ inverse.diagonal())  # the trace of (H - penalty) H^-1

@@ -14,18 +14,26 @@ from scipy.stats import norm
 from danl.checks import check_installed
 from danl.objective.layout import Layout
 from danl.protocol.messages import Array
-from danl.statistics.inference import Inference
+from danl.statistics.inference import DISPERSED, Inference
 from danl.wording import coefficient, counted
 
 INTERCEPT = "(intercept)"
 NARROWEST = 72
 """Notes are not broken into lines shorter than this, however narrow the table is."""
-RATIOS = {"logistic": "odds ratio", "multinomial": "odds ratio", "poisson": "rate ratio"}
+RATIOS = {
+    "logistic": "odds ratio",
+    "multinomial": "odds ratio",
+    "poisson": "rate ratio",
+    "gamma": "mean ratio",
+    "negative-binomial": "rate ratio",
+}
 TITLES = {
     "logistic": "Logistic regression",
     "multinomial": "Multinomial logistic regression",
     "squared": "Linear regression",
     "poisson": "Poisson regression, log link",
+    "gamma": "Gamma regression, log link",
+    "negative-binomial": "Negative binomial regression, log link, dispersion given",
 }
 
 
@@ -45,7 +53,7 @@ class Summary:
     ci_high: Array
     level: float
     ratio: str | None
-    """What exp(coef) is called, where it has a name: "odds ratio", "rate ratio"."""
+    """What exp(coef) is called, where it has a name: "odds ratio", "rate ratio", "mean ratio"."""
     covariance: Array
     """Of the coefficients, in the order of the lines."""
     df: float | None = None
@@ -202,9 +210,11 @@ def _notes(inference: Inference, layout: Layout, kind: str, phi: float) -> tuple
         "sandwich": "standard errors: sandwich (HC0), the rows' scores between two inverse Hessians",
     }[kind]
     notes = [how]
-    if inference.loss == "squared" and kind == "observed":
+    if inference.loss in DISPERSED and kind == "observed":
         if np.isnan(phi):
             notes.append("as many coefficients as rows: no residuals, and so no standard errors")
+        elif inference.loss == "gamma":
+            notes.append(f"dispersion {phi:.6g}, the deviance over its degrees of freedom")
         else:
             notes.append(
                 f"residual standard deviation {np.sqrt(phi):.6g}; p-values and intervals by the normal distribution"

@@ -15,10 +15,17 @@ from scipy import sparse
 
 from danl.data.shard import Shard
 from danl.data.table import is_number
+from danl.errors import InputError
 
 
 def write_sites(shards: Sequence[Shard], folder: Path, *, binary: bool) -> list[dict[str, Any]]:
     """Write a file for every shard; return the node configuration of each site."""
+    for shard in shards:
+        if shard.offset is not None:
+            raise InputError(
+                f"{shard.name}: has an offset, and the file of a site has no place for one; give the sites files with "
+                "a column of it, and its name to the analysis"
+            )
     folder.mkdir(parents=True, exist_ok=True)
     width = len(str(len(shards) - 1))
     configs = []
