@@ -1,4 +1,4 @@
-"""What the server makes of the sites' answers: one order of levels, and by name whoever differs, in what, what to do."""
+"""What the server makes of the sites' answers: one order of levels, and by name whoever differs, in what."""
 
 import json
 from dataclasses import replace
@@ -86,7 +86,7 @@ def test_types_that_differ():
         agreed("y ~ w", north=words("a", "b"), south=numbers)
     assert agreed("y ~ C(w)", north=words("a", "1"), south=numbers).design.levels["w"][:2] == ("0", "1")
     outcome = Analysis("w ~ y", family="binomial")
-    with pytest.raises(InputError, match="code it alike at every site$"):
+    with pytest.raises(InputError, match=r"code it alike at every site$"):
         agreed(outcome, north=words("a", "b"), south=numbers.assign(w=[0.0, 1.0] * 4))
 
 

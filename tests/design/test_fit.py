@@ -98,7 +98,7 @@ def test_the_event_of_an_outcome_in_words(tmp_path):
         danl.Analysis("death ~ age", family="binomial", event="no"),
     ):
         assert np.allclose(fitted(references, analysis).w, -later.w, rtol=1e-6)
-    with pytest.raises(InputError, match="event='perhaps': must be a level of 'death'.*no and yes"):
+    with pytest.raises(InputError, match=r"event='perhaps': must be a level of 'death'.*no and yes"):
         fitted(references, danl.Analysis("death ~ age", family="binomial", event="perhaps"))
 
 

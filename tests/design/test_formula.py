@@ -51,14 +51,14 @@ def test_the_columns_are_those_of_formulaic_on_the_pooled_complete_cases(ours, t
     frame["body mass"] = frame["bmi"]
     design, shard = design_and_matrix(f"visits ~ {ours}", frame)
     context = {"abs": np.abs, "sqrt": np.sqrt, "log1p": np.log1p, "log2": np.log2}
-    whole = frame.dropna(subset=[name for name in design.needed])
+    whole = frame.dropna(subset=list(design.needed))
     expected = formulaic.model_matrix(theirs or ours, whole, context=context)
     if design.intercept:
         assert expected.columns[0] == "Intercept"
         expected = expected.iloc[:, 1:]
     order = np.argsort([_plain(name) for name in expected.columns], kind="stable")
     own = np.argsort([_plain(name) for name in design.names], kind="stable")
-    assert design.names and len(set(design.names)) == len(design.names)
+    assert len(set(design.names)) == len(design.names)
     np.testing.assert_allclose(shard.X[:, own], expected.to_numpy(dtype=float)[:, order], rtol=1e-12)
 
 

@@ -97,7 +97,7 @@ def test_a_site_whose_file_cannot_be_used_is_left_out_or_ends_it_before_it_start
 def test_a_level_of_fewer_records_than_a_cell_is_named_by_no_site(tmp_path):
     frame = cohort(missing=0)
     frame.loc[:1, "smoking"] = "a pipe"
-    grid, engine = engine_of(configs_of(written(frame, tmp_path, sites=2)))
+    _, engine = engine_of(configs_of(written(frame, tmp_path, sites=2)))
     result = danl.solve(danl.RemoteProblem(analysis=danl.Analysis("bmi ~ smoking")), engine=engine, tol=1e-12)
     assert result.settings["feature_names"] == ["smoking[former]", "smoking[never]"]
     assert sum(result.settings["unknown_levels"]) == 2

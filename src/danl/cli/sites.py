@@ -16,6 +16,7 @@ from danl.cli.display import console
 from danl.cli.job import display, start_of, warnings_shown
 from danl.cli.options import RunOptions
 from danl.cli.output import ending_of, run_report, say_written, show_result, write_run
+from danl.design.analysis import Analysis
 from danl.errors import InputError, bad_argument
 from danl.federation.local_federation import running
 from danl.federation.submit import run_app
@@ -36,6 +37,7 @@ def fit_on_sites(
     options: RunOptions,
     method: str,
     *,
+    analysis: Analysis | None,
     reference: bool,
     live: bool,
     loggers: Sequence[MLflow | TensorBoard],
@@ -48,6 +50,9 @@ def fit_on_sites(
     """
     screen = console()
     config, target = _run_config(options, method, reference)
+    if analysis is not None:
+        config |= {key.replace("_", "-"): value for key, value in analysis.to_dict().items()}
+        del config["weighting"], config["intercept"], config["loss"]
     shared = Path(tempfile.mkdtemp(prefix="danl-fit-"))  # where the ServerApp writes and this process reads
     try:
         title = f"{options.data} on its sites"
