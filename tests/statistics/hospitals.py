@@ -1,4 +1,4 @@
-"""Records of three sites with factors, counts, amounts, missing values and wards; and statsmodels' fit of all of them."""
+"""Records of three sites with factors, counts, amounts, missing values and wards; and statsmodels' families."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def saturated(loss: Any, y: Array, weights: Array) -> float:
 
 def record_sums(values: Array, records: NDArray[np.int64] | None) -> Array:
     """Values of rows, added up by record."""
-    return values if records is None else np.bincount(records, weights=values)
+    return values if records is None else np.asarray(np.bincount(records, weights=values), dtype=np.float64)
 
 
 def trial_terms(y: Array, weights: Array, records: NDArray[np.int64] | None) -> tuple[float, float]:

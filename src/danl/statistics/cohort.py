@@ -7,9 +7,9 @@ is beside them. Numbers have mean, standard deviation and quartiles, words their
     2  moments: sum, and squares about each site's mean            mean and standard deviation
     3  counts between edges made of these moments                  quartiles, read off the counts; levels
 
-No site tells its smallest or largest value. Cells of fewer records than a site's `min-cell` (3) are hidden there; what is
-hidden of a histogram is spread evenly over its hidden bins, so quartiles are about those of the records. A total over the
-sites has no number where a site hides its own.
+No site tells its smallest or largest value. Cells of fewer records than a site's `min-cell` (3) are hidden there; what
+is hidden of a histogram is spread evenly over its hidden bins, so quartiles are about those of the records. A total
+over the sites has no number where a site hides its own.
 """
 
 from __future__ import annotations
@@ -197,9 +197,7 @@ def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
     spread = np.where(np.isfinite(deviation) & (deviation > 0), deviation, 1.0)
     middle = np.where(np.isfinite(mean), mean, 0.5)
     edges = middle[numbers, None] + spread[numbers, None] * grid
-    second = ask(
-        problem, "column-counts", w, engine, groups=table.groups, edges=edges.ravel(), n_edges=N_EDGES
-    ).arrays
+    second = ask(problem, "column-counts", w, engine, groups=table.groups, edges=edges.ravel(), n_edges=N_EDGES).arrays
     workers = first.workers.tolist()
     names = [problem.shard_info[worker].site for worker in workers]
     missing = _missing(engine, names)
@@ -239,8 +237,8 @@ def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
         counts = second["levels"][:, at : at + len(levels)]
         at += len(levels)
         for place, level in enumerate(levels):
-            told = np.where(counts[:, place] == HIDDEN, np.nan, counts[:, place])
-            for name, count in zip([*names, ALL], [*told, told.sum()], strict=True):
+            known_counts = np.where(counts[:, place] == HIDDEN, np.nan, counts[:, place])
+            for name, count in zip([*names, ALL], [*known_counts, known_counts.sum()], strict=True):
                 total = records.get(name, sum(records.values()))
                 lines.append(CohortLine(what, level, name, total, missing(what, name), count=float(count)))
     records[ALL], left_out[ALL] = sum(records.values()), sum(left_out.values())
@@ -316,4 +314,4 @@ def _quartiles_text(line: CohortLine) -> str:
 
 
 def _is_last(found: Any, column: str, level: str) -> bool:
-    return [each for name, each, _ in found if name == column][-1] == level
+    return bool([each for name, each, _ in found if name == column][-1] == level)

@@ -15,7 +15,7 @@ import numpy as np
 
 from danl.checks import check_choice, check_share
 from danl.design.design import Design
-from danl.errors import InputError, bad_argument, warn
+from danl.errors import bad_argument, warn
 from danl.methods import AnyMethod
 from danl.objective.likelihood import family_of
 from danl.objective.problem import Problem, RemoteProblem
@@ -39,6 +39,20 @@ TOL = 1e-10
 MAX_ROUNDS = 200
 OTHER_SITES = 1e-3
 """Standard errors that the model may be from the best one of those that answered; further off, they are others."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What is to be told of a fitted model beside its coefficients; `danl.glm` has the same arguments."""
+
+    covariance: str = "model"
+    small_sample: bool = True
+    meta: bool = False
+    diagnostics: bool = False
+    standardise: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("covariance", self.covariance, COVARIANCES)
 
 
 @dataclass(frozen=True)
@@ -139,87 +153,59 @@ def fit_problem(
     problem: Problem | RemoteProblem,
     *,
     engine: Any = "local",
-    covariance: str = "model",
-    cluster: str | None = None,
-    small_sample: bool = True,
-    meta: bool = False,
-    diagnostics: bool = False,
-    standardise: bool = False,
+    tables: Tables | None = None,
     method: str | AnyMethod = "danl",
     tol: float = TOL,
     max_rounds: int = MAX_ROUNDS,
-    callback: Any = None,
     **options: Any,
 ) -> GLMFit:
-    """Fit a problem, ask about the model, and make the tables; `danl.glm` has the arguments."""
-    check_choice("covariance", covariance, COVARIANCES)
-    family = family_of(problem.loss)
-    if problem.weighting != "samples" or problem.alpha is None:
-        raise bad_argument("weighting", problem.weighting, "'samples', with alpha=", "each record counts the same")
+    """Fit a problem, ask about the model, and make the tables; other `options` are those of `danl.solve`."""
     with HeldEngine(engine) as held:
         if isinstance(problem, RemoteProblem):
             problem = connected(problem, held)
-        result = solve(
-            problem, method=method, engine=held, tol=tol, max_rounds=max_rounds, callback=callback, **options
-        )
-        if result.status in ("interrupted", "quorum_lost", "diverged") and not np.isfinite(result.w).all():
-            raise InputError(f"glm: the fit ended without a model ({result.status})")
-        return fit_of(
-            problem,
-            result,
-            held,
-            covariance=covariance,
-            cluster=cluster,
-            small_sample=small_sample,
-            meta=meta,
-            diagnostics=diagnostics and family == "binomial",
-            standardise=standardise,
-        )
+        result = solve(problem, method=method, engine=held, tol=tol, max_rounds=max_rounds, **options)
+        return fit_of(problem, result, held, tables)
 
 
 def fit_of(
-    problem: Problem | RemoteProblem,
-    result: Result,
-    engine: HeldEngine,
-    *,
-    covariance: str = "model",
-    cluster: str | None = None,
-    small_sample: bool = True,
-    meta: bool = False,
-    diagnostics: bool = False,
-    standardise: bool = False,
+    problem: Problem | RemoteProblem, result: Result, engine: HeldEngine, tables: Tables | None = None
 ) -> GLMFit:
     """The fit that a run ended with: what the sites answer about its model."""
+    tables, family = tables or Tables(), family_of(problem.loss)
+    if problem.weighting != "samples" or problem.alpha is None:
+        raise bad_argument(
+            "weighting", problem.weighting, "'samples', with alpha= and not l2=", "tables count records, not sites"
+        )
     design: Design | None = getattr(problem, "design", None)
     analysis = None if design is None else design.analysis
-    cluster = cluster if cluster is not None or analysis is None else analysis.cluster
+    cluster = None if analysis is None else analysis.cluster
     trials = analysis is not None and analysis.trials is not None
     weighted = analysis is not None and analysis.weights is not None
-    kind = covariance if cluster is None else "cluster by site" if cluster == "site" else "cluster"
+    kind = tables.covariance if cluster is None else "cluster by site" if cluster == "site" else "cluster"
     units: Units = "clusters" if kind == "cluster" else "records" if kind in ("HC0", "HC1") else "none"
     if units == "records" and trials and weighted:
-        raise bad_argument("covariance", covariance, "'model' where records have both trials and weights")
+        raise bad_argument("covariance", kind, "'model' where records have both trials and weights")
     answers = ask_about_fit(problem, result, engine, units=units, trials=trials)
     sums, order = answers.sums, lines_of(result.layout)
-    rank = _rank(answers)
+    rank = answers.covariance("model", dispersion=1.0, records=1.0)[1]
     numbers = fit_numbers(
-        answers.family, sums, rank=rank, null_deviance=answers.null_deviance, trials=trials, weighted=weighted
+        family, sums, rank=rank, null_deviance=answers.null_deviance, trials=trials, weighted=weighted
     )
     matrix, _, clusters = answers.covariance(
-        kind, dispersion=numbers.dispersion, records=sums["records"], correction=small_sample
+        kind, dispersion=numbers.dispersion, records=sums["records"], correction=tables.small_sample
     )
     names = _names(problem)
     labels = [info.site or f"worker-{place}" for place, info in enumerate(problem.shard_info)]
-    chosen = np.array([not _is_site_effect(design, place) for place in range(result.layout.n_coefficients)])
-    exchanges = len(result.history) + len(answers.rows)
-    found, spread, binned = None, None, None
-    if meta:
-        found = meta_analysis(problem, answers, engine, names, labels, chosen=chosen, trials=trials)
-    if standardise:
-        spread = scales_of(problem, answers, engine)
-    if diagnostics:
-        binned = diagnostics_of(problem, answers, engine)
-    exchanges += (found is not None) + (spread is not None) + (binned is not None)
+    meta, spread, diagnostics = None, None, None
+    if tables.meta:
+        chosen = np.array([not _is_site_effect(design, place) for place in range(result.layout.n_coefficients)])
+        meta = meta_analysis(problem, answers, engine, names, labels, chosen=chosen, trials=trials)
+    if tables.standardise:
+        scales = scales_of(problem, answers, engine)
+        spread = np.array([np.nan, *scales] if result.layout.intercept else scales)
+    if tables.diagnostics and family == "binomial":
+        diagnostics = diagnostics_of(problem, answers, engine)
+    more = sum(each is not None for each in (meta, spread, diagnostics))
     return GLMFit(
         names=names,
         coef=result.w[order],
@@ -229,19 +215,15 @@ def fit_of(
         sites=tuple(_sites(problem, answers, labels)),
         absent=tuple(f"{labels[failure.worker]}: {failure.detail}" for failure in answers.asked.failures),
         result=result,
-        exchanges=exchanges,
+        exchanges=len(result.history) + len(answers.rows) + more,
         design=design,
         n_clusters=clusters,
-        small_sample=small_sample,
+        small_sample=tables.small_sample,
         notes=_notes(problem, result, answers),
-        meta=found,
-        diagnostics=binned,
-        scales=None if spread is None else np.array([np.nan, *spread] if result.layout.intercept else spread),
+        meta=meta,
+        diagnostics=diagnostics,
+        scales=spread,
     )
-
-
-def _rank(answers: FitAnswers) -> int:
-    return answers.covariance("model", dispersion=1.0, records=1.0)[1]
 
 
 def _names(problem: Problem | RemoteProblem) -> tuple[str, ...]:
@@ -290,7 +272,9 @@ def _notes(problem: Problem | RemoteProblem, result: Result, answers: FitAnswers
         doubt = f"NOT CONVERGED ({result.status}): these are not the numbers of the best model"
     elif answers.distance() > OTHER_SITES:
         missing = listed([failure.worker for failure in answers.asked.failures])
-        who = f"workers {missing} did not answer about it" if missing else "some sites took part in one and not the other"
+        who = (
+            f"workers {missing} did not answer about it" if missing else "some sites took part in one and not the other"
+        )
         doubt = (
             f"OTHER RECORDS: the model is {answers.distance():.2g} standard errors from the best one of the sites that "
             f"answered about it; {who}: fit again with the sites that stay"

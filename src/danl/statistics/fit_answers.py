@@ -162,9 +162,7 @@ def ask_about_fit(
     deviance, rows = _null_deviance(asked_of, engine, null, total.sum(axis=0), family, of_records)
     assert problem.alpha is not None
     weight = float(asked.arrays["sums"][:, SUMS.index("weight")].sum())
-    return FitAnswers(
-        w, layout, result.centre, family, asked, problem.alpha * weight, deviance, (*asked.rows, *rows)
-    )
+    return FitAnswers(w, layout, result.centre, family, asked, problem.alpha * weight, deviance, (*asked.rows, *rows))
 
 
 def _null_deviance(

@@ -89,7 +89,7 @@ class FitSummary:
         fit, table, numbers = self.fit, self.table, self.fit.numbers
         columns = table.columns() | self._per_deviation()
         design = fit.design
-        return _plain(
+        plain: dict[str, Any] = _plain(
             {
                 "title": table.title,
                 "family": numbers.family,
@@ -115,6 +115,7 @@ class FitSummary:
                 "diagnostics": None if fit.diagnostics is None else fit.diagnostics.to_dict(),
             }
         )
+        return plain
 
     def to_json(self, path: str | Path | None = None) -> str:
         """The same as JSON, written to a file if one is given."""
@@ -126,7 +127,10 @@ class FitSummary:
     def _per_deviation(self) -> dict[str, Any]:
         if self.fit.scales is None:
             return {}
-        return {"coef_per_sd": self.table.coef * self.fit.scales, "std_err_per_sd": self.table.std_err * self.fit.scales}
+        return {
+            "coef_per_sd": self.table.coef * self.fit.scales,
+            "std_err_per_sd": self.table.std_err * self.fit.scales,
+        }
 
     def __str__(self) -> str:
         table = self.table.text(ratio_intervals=True)
@@ -157,10 +161,13 @@ class FitSummary:
             f"{records}; {counted(fit.exchanges, 'exchange')}",
             f"deviance {numbers.deviance:.6g} on {numbers.df_resid:g} degrees of freedom; null deviance "
             f"{numbers.null_deviance:.6g} on {numbers.df_null:g}",
-            f"log-likelihood {numbers.log_likelihood:.6g}; AIC {numbers.aic:.6g}; Pearson chi2 {numbers.pearson_chi2:.6g}",
+            f"log-likelihood {numbers.log_likelihood:.6g}; AIC {numbers.aic:.6g}; "
+            f"Pearson chi2 {numbers.pearson_chi2:.6g}",
         ]
         if numbers.family == "gaussian":
-            lines.append(f"residual variance {numbers.dispersion:.6g}, standard deviation {numbers.dispersion**0.5:.6g}")
+            lines.append(
+                f"residual variance {numbers.dispersion:.6g}, standard deviation {numbers.dispersion**0.5:.6g}"
+            )
         elif numbers.family == "gamma":
             lines.append(f"dispersion {numbers.dispersion:.6g} (Pearson chi2 over degrees of freedom)")
         cluster = "" if fit.design is None else fit.design.analysis.cluster
@@ -203,8 +210,8 @@ class FitSummary:
         return "\n".join(
             [
                 f"AUC {found.auc:.4f} from {found.bins} bins{hidden}",
-                f"from {found.threshold:g} on: sensitivity {found.sensitivity:.3f}, specificity {found.specificity:.3f} "
-                f"({found.true_positive:.0f} true and {found.false_positive:.0f} false positives, "
+                f"from {found.threshold:g} on: sensitivity {found.sensitivity:.3f}, "
+                f"specificity {found.specificity:.3f} ({found.true_positive:.0f} true and {found.false_positive:.0f} false positives, "
                 f"{found.true_negative:.0f} true and {found.false_negative:.0f} false negatives)",
                 _aligned(lines),
             ]

@@ -1,8 +1,8 @@
 """`danl.glm`: a generalised linear model by a formula, over sites or over the groups of a frame; a `GLMFit` comes back.
 
-    fit = danl.glm("death ~ age + C(smoking, reference='never')", sites={"north": "north.csv", "south": "south.csv"},
-                   family="binomial", site_effects=True)
-    print(fit.summary())
+fit = danl.glm("death ~ age + C(smoking, reference='never')", sites={"north": "north.csv", "south": "south.csv"},
+               family="binomial", site_effects=True)
+print(fit.summary())
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from danl.engines import Engine
 from danl.errors import InputError, bad_argument
 from danl.methods import AnyMethod
 from danl.objective.problem import RemoteProblem
-from danl.statistics.fit import MAX_ROUNDS, TOL, GLMFit, fit_problem
+from danl.statistics.fit import MAX_ROUNDS, TOL, GLMFit, Tables, fit_problem
 
 ONE_SITE = "all"
 """What the site is called where there is one."""
@@ -119,11 +119,7 @@ def glm(
     return fit_problem(
         RemoteProblem(references_of(data, sites, site), analysis=analysis, alpha=float(alpha)),
         engine=engine,
-        covariance=covariance,
-        small_sample=small_sample,
-        meta=meta,
-        diagnostics=diagnostics,
-        standardise=standardise,
+        tables=Tables(covariance, small_sample, meta, diagnostics, standardise),
         method=method,
         tol=tol,
         max_rounds=max_rounds,

@@ -143,7 +143,9 @@ class Model:
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror}); give a model.json of danl fit --out") from None
+            raise InputError(
+                f"{path}: cannot be read ({error.strerror}); give a model.json of danl fit --out"
+            ) from None
         try:
             if len(data) > LONGEST:
                 raise ValueError("it is too long")

@@ -27,7 +27,7 @@ NUMBERS = -1.0
 
 @dataclass(frozen=True)
 class ColumnsReply(Reply):
-    """The sum of the weights; means and sums of squares of numbers (0 of levels), with squares -1 where both are hidden.
+    """The sum of the weights; means and sums of squares of numbers, 0 of levels; squares of -1 say that both are hidden.
 
     `counts` has the bins of each column of numbers, one column after the other; `levels` those of each group.
     """
@@ -69,8 +69,8 @@ class ColumnsTask(OwnTask):
         counts, levels = [np.empty(0)], [np.empty(0)]
         if self.n_edges:
             parted = self.edges.reshape(-1, self.n_edges)
-            for column, edges in zip(np.flatnonzero(self.groups == NUMBERS), parted, strict=True):
-                bins = np.searchsorted(edges, table[:, column], side="right")
+            for place_of, edges in zip(np.flatnonzero(self.groups == NUMBERS), parted, strict=True):
+                bins = np.searchsorted(edges, table[:, place_of], side="right")
                 counts.append(binned(bins, s, self.n_edges + 1, least))
         for group in np.unique(self.groups[self.groups != NUMBERS]):
             own = table[:, self.groups == group]
@@ -83,7 +83,7 @@ class ColumnsTask(OwnTask):
         numbers, words = self.groups == NUMBERS, self.groups != NUMBERS
         lengths = {"weight": 1, "means": len(self.groups), "squares": len(self.groups)}
         lengths["counts"] = int(numbers.sum()) * (self.n_edges + 1) if self.n_edges else 0
-        lengths["levels"] = int(words.sum()) + len(np.unique(self.groups[words]))
+        lengths["levels"] = int(np.count_nonzero(words)) + len(np.unique(self.groups[words]))
         return vectors_fault(reply, lengths)
 
     def work_rows(self, rows: int, entries_per_row: float) -> float:
@@ -95,4 +95,4 @@ def _tells_of_few(column: Array, least: int) -> bool:
     two = column[0], next(iter(column[column != column[0]]), column[0])
     if not np.isin(column, two).all() or two[0] == two[1]:
         return False
-    return min(np.count_nonzero(column == value) for value in two) < least
+    return bool(min(np.count_nonzero(column == value) for value in two) < least)

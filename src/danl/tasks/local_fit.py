@@ -10,6 +10,7 @@ all of its rows is left out. Where what is left cannot be told apart, or there i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +89,7 @@ def _fit(objective: LocalObjective, w: Array, told: Mask, *, trials: bool) -> tu
         gradient = objective.transpose_product(s * loss.first(y, z))[told]
         step = np.zeros(d)
         step[told] = -inverse @ gradient
-        decrement = float(np.sqrt(max(-gradient @ step[told], 0.0)))
+        decrement = math.sqrt(max(-float(gradient @ step[told]), 0.0))
         if decrement <= ENOUGH:
             dispersion = 1.0
             if family_of(loss) in ("gaussian", "gamma"):
