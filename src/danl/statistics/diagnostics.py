@@ -1,8 +1,8 @@
 r"""How well a binary model predicts, over all sites, from counts of outcomes in bins of the margin: AUC, calibration.
 
 Bins are ranges of the margin, about as many as the records allow, made of its mean and deviation over the sites, with
-an edge at the threshold. A site hides small counts; what it hides of each outcome is known as a total, and spread evenly
-over its hidden bins, so the numbers are near those of the records, and `hidden` says what share was spread.
+an edge at the threshold. A site hides small counts; what it hides of each outcome is known as a total, and spread
+evenly over its hidden bins, so the numbers are near those of the records, and `hidden` says what share was spread.
 
     AUC             sum over bins of others below, and half of those in the same bin, over all pairs
     calibration     groups of about a tenth of the records: the mean prediction beside the share of events

@@ -211,7 +211,8 @@ class FitSummary:
             [
                 f"AUC {found.auc:.4f} from {found.bins} bins{hidden}",
                 f"from {found.threshold:g} on: sensitivity {found.sensitivity:.3f}, "
-                f"specificity {found.specificity:.3f} ({found.true_positive:.0f} true and {found.false_positive:.0f} false positives, "
+                f"specificity {found.specificity:.3f} "
+                f"({found.true_positive:.0f} true and {found.false_positive:.0f} false positives, "
                 f"{found.true_negative:.0f} true and {found.false_negative:.0f} false negatives)",
                 _aligned(lines),
             ]

@@ -27,7 +27,7 @@ NUMBERS = -1.0
 
 @dataclass(frozen=True)
 class ColumnsReply(Reply):
-    """The sum of the weights; means and sums of squares of numbers, 0 of levels; squares of -1 say that both are hidden.
+    """The sum of the weights; means and squares about them of numbers, 0 of levels; squares of -1 say both are hidden.
 
     `counts` has the bins of each column of numbers, one column after the other; `levels` those of each group.
     """

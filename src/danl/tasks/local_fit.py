@@ -22,7 +22,8 @@ from danl.protocol.messages import Array, Mask, Reply, pack, packed_size, unpack
 from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
 from danl.tasks.fit_questions import information, weights_of
 
-STEPS, HALVINGS = 60, 30
+STEPS, HALVINGS = 25, 30
+"""Steps, of which a few are enough where there is a best model, and halvings of each."""
 ENOUGH = 1e-9
 """A Newton decrement, in standard errors, that ends the steps."""
 SINGULAR = 1e-12
