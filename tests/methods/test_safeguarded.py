@@ -55,8 +55,9 @@ def hard_problem(seed, n_workers, d, condition, loss, weighted, weighting, alpha
     if TARGETS[loss] == "binary":
         y = (z + noise * np.std(z) > 0).astype(float)
         y[:2] = [0.0, 1.0]
-    elif TARGETS[loss] == "count":
-        y = rng.poisson(np.exp(np.clip(z / max(np.abs(z).max(), 1e-9), -2, 2))).astype(float)
+    elif TARGETS[loss] != "real":
+        mean = np.exp(np.clip(z / max(np.abs(z).max(), 1e-9), -2, 2))
+        y = rng.poisson(mean).astype(float) if TARGETS[loss] == "count" else mean * rng.gamma(2.0, 0.5, size=len(z))
     else:
         y = z + noise
     order = np.argsort(y, kind="stable") if rng.random() < 0.5 else np.arange(len(y))

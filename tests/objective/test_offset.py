@@ -10,7 +10,10 @@ from danl.objective.losses import make_loss
 from danl.objective.null_model import null_target
 from danl.objective.quadratic_model import QuadraticModel
 from danl.protocol.messages import CurvatureTask, GradientTask, HessianTask, LossTask
+from danl.run.checkpoint import _shard_digest
+from danl.run.separation import classifies_every_row, separation_bound
 from danl.tasks.trial_losses import TrialLossesTask
+from danl.theory.constants import _gradient_bound
 from danl.worker.worker import Worker
 
 LOSSES = ["logistic", "squared", "poisson", "gamma", "negative-binomial:alpha=0.5", "squared_hinge"]
@@ -124,6 +127,41 @@ def test_an_offset_of_a_model_with_several_margins_is_refused():
         "worker-0: an offset is one number a row, and loss 'multinomial:classes=3' has 3 margins a row, which it would "
         "move together: leave it out"
     )
+
+
+def separable(offset):
+    """Rows of which the offset tells the class, and the columns nothing: there is an optimum."""
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(60, 2)), np.resize([0.0, 1.0], 60)
+    given = 20.0 * (2 * y - 1) if offset else None
+    return danl.Problem(danl.partition(X, y, workers=3, offset=given), alpha=0.0)
+
+
+def test_rows_that_the_offset_classifies_are_not_separated_by_the_coefficients():
+    made = separable(offset=True)
+    assert separation_bound(made) == 0.0
+    assert separation_bound(separable(offset=False)) > 0.0
+    assert made.objective(np.zeros(2)) < separation_bound(separable(offset=False))  # which would have proved it
+    assert not classifies_every_row(made, np.full(2, 1e-3))
+
+
+def test_the_bound_of_the_gradients_on_a_ball_has_the_offset_in_its_middle():
+    own, _ = pair("poisson")
+    rng, radius = np.random.default_rng(5), 0.7
+    bound = _gradient_bound(own, radius)
+    sizes = []
+    for direction in rng.normal(size=(200, D)):
+        w = radius * direction / np.linalg.norm(direction)
+        sizes.append(np.linalg.norm(own.value_and_gradient(w)[1]))
+    assert max(sizes) <= bound
+    without = LocalObjective(own.X, own.y, None, own.loss, 0.0)
+    assert _gradient_bound(without, radius) != bound
+
+
+def test_a_checkpoint_of_other_offsets_is_that_of_another_run():
+    X, y = np.eye(3), np.array([0.0, 1.0, 1.0])
+    shards = [danl.Shard.of(X, y, offset=given) for given in (None, np.zeros(3), np.ones(3))]
+    assert len({_shard_digest(shard) for shard in shards}) == 3
 
 
 def test_without_offsets_nothing_is_added():

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from danl.data.schema import Names, name_of, names_of
 from danl.errors import InputError, bad_argument
+from danl.frozen import cached_property
 
 Rows = NDArray[np.intp]
 Codes = NDArray[np.int64]
@@ -96,10 +97,9 @@ class Shard:
     @property
     def n_records(self) -> int:
         """The records that the rows are of: distinct entries of `rows`."""
-        twins = _codes_of_twins(self.rows)
-        return self.n_rows if twins is None else int(twins.max()) + 1
+        return self.n_rows if self.records is None else int(self.records.max()) + 1
 
-    @property
+    @cached_property
     def records(self) -> Codes | None:
         """The record of each row, numbered from 0; None where each row is a record of its own."""
         return _codes_of_twins(self.rows)
