@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +42,7 @@ def cohort(
         table.to_csv(out / "cohort.csv")
         table.to_json(out / "cohort.json")
         write_text(out / "cohort.txt", f"{table}\n")
-    print(table.to_json() if as_json else table, end="" if as_json else "\n")
+    print(json.dumps(table.to_dict(), allow_nan=False) if as_json else table)
     if out is not None:
         console().print(f"written to {out}/", soft_wrap=True)
     return 0

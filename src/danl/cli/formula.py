@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from danl._version import __version__
 from danl.callbacks import MLflow, TensorBoard
@@ -24,10 +24,10 @@ from danl.run.prepared import connected
 from danl.run.result import Result
 from danl.run.solver import solve
 from danl.run.trace import Trace
-from danl.statistics.fit import Tables, fit_of
-from danl.statistics.fit_summary import summary_files
-from danl.statistics.held_engine import HeldEngine
 from danl.wording import counted
+
+if TYPE_CHECKING:
+    from danl.statistics.fit import Tables
 
 NOT_WITH_A_FORMULA = {
     "workers": "every file is a site",
@@ -68,6 +68,8 @@ def asked_for(tables: Mapping[str, Any], *, summary: bool, formula: str | None) 
             if value not in (False, "model"):
                 raise InputError(f"{_flag(name)}: is of --summary, which is not given; add --summary")
         return None
+    from danl.statistics.fit import Tables  # here: other fits do without
+
     return Tables(**tables)
 
 
@@ -95,6 +97,10 @@ def fit_by_formula(
     **arguments: Any,
 ) -> tuple[Result, bool]:
     """Fit an analysis on the files of sites; the result, and whether all of its files are written."""
+    from danl.statistics.fit import fit_of
+    from danl.statistics.fit_summary import summary_files
+    from danl.statistics.held_engine import HeldEngine
+
     screen = console()
     references = sites_of(options.data, files)
     if tables is not None and options.l2 is not None:

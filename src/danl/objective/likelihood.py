@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, xlog1py, xlogy
 
 from danl.errors import bad_argument
 from danl.objective.losses import Array, Loss
@@ -70,6 +69,8 @@ def expected_information(loss: Any, z: Array) -> Array | None:
 
 def saturated(loss: Any, y: Array, weights: Array) -> float:
     """What the log-likelihood of the rows has beside the loss; of gamma sum s log y, of gaussian nothing."""
+    from scipy.special import gammaln, xlogy  # here: a site that is asked for a gradient does without
+
     match family_of(loss):
         case "poisson":
             terms = xlogy(y, y) - y - gammaln(y + 1.0)
@@ -93,6 +94,8 @@ def trial_terms(y: Array, weights: Array, records: NDArray[np.int64] | None) -> 
     """Of binomial records: half of what their deviance lacks to that of their rows, and sum log (n over k)."""
     if records is None:
         return 0.0, 0.0
+    from scipy.special import gammaln, xlog1py, xlogy
+
     n, k = record_sums(weights, records), record_sums(weights * y, records)
     share = k / n
     best = -xlogy(k, share) - xlog1py(n - k, -share)

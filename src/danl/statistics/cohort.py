@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from danl.checks import check_installed
 from danl.design.analysis import Analysis
@@ -193,7 +193,7 @@ def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
     weight, means, squares = (first.arrays[name] for name in ("weight", "means", "squares"))
     mean, deviation = pooled_moments(weight[:, 0], means, squares)
     numbers = np.flatnonzero(table.groups == NUMBERS)
-    grid = norm.ppf(np.arange(1, N_EDGES + 1) / (N_EDGES + 1))
+    grid = ndtri(np.arange(1, N_EDGES + 1) / (N_EDGES + 1))
     spread = np.where(np.isfinite(deviation) & (deviation > 0), deviation, 1.0)
     middle = np.where(np.isfinite(mean), mean, 0.5)
     edges = middle[numbers, None] + spread[numbers, None] * grid

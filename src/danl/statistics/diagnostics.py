@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, logit
-from scipy.stats import norm
+from scipy.special import expit, logit, ndtri
 
 from danl.objective.problem import Problem, RemoteProblem
 from danl.protocol.messages import Array
@@ -111,7 +110,7 @@ def _edges(answers: FitAnswers, threshold: float) -> tuple[Array, int]:
     deviation = np.sqrt(max(sums["margin_square"] / sums["weight"] - mean**2, 0.0)) or 1.0
     smallest = min(answers.of_worker(place)["records"] for place in range(len(answers.asked.workers)))
     bins = int(np.clip(smallest / RECORDS_A_BIN, FEWEST_BINS, MOST_BINS))
-    inner = mean + deviation * norm.ppf(np.arange(1, bins) / bins)
+    inner = mean + deviation * ndtri(np.arange(1, bins) / bins)
     at = float(logit(threshold))
     edges = np.unique(np.append(inner, at))
     return edges, int(np.searchsorted(edges, at)) + 1

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import chi2, norm
+from scipy.special import chdtrc, ndtri
 
 from danl.errors import InputError
 from danl.objective.centring import covariance_from_centred, from_centred
@@ -74,7 +74,7 @@ class MetaAnalysis:
     def text(self, level: float = 0.95) -> str:
         """The table, a line a coefficient."""
         head = ["each site's own fit", "sites", "fixed", "interval", "random", "interval", "Q", "p", "I2", "tau2"]
-        reach, lines = float(norm.ppf(0.5 + level / 2)), [head]
+        reach, lines = float(ndtri(0.5 + level / 2)), [head]
         for place, name in enumerate(self.names):
             told = int(np.isfinite(self.estimates[place]).sum())
             cells = [name, str(told)]
@@ -116,7 +116,7 @@ def combined(names: Sequence[str], sites: Sequence[str], b: Array, variances: Ar
         random=random,
         random_std_err=errors[1],
         q=q,
-        q_p_value=np.where(df > 0, chi2.sf(q, np.maximum(df, 1)), np.nan),
+        q_p_value=np.where(df > 0, chdtrc(np.maximum(df, 1), q), np.nan),
         i_squared=i_squared,
         tau_squared=tau_squared,
         left_out=tuple(left_out),

@@ -86,7 +86,9 @@ class Model:
         if design.sites and site not in design.sites:
             raise bad_argument("site", site, f"one of {listed(design.sites)}", "the model has an effect of each site")
         wanted = design.explaining
-        records = read_records(Path(data), wanted) if isinstance(data, str | Path) else records_of_frame(data, wanted)
+        records = (
+            read_records(Path(data), wanted) if isinstance(data, str | Path) else records_of_frame(data, wanted, "data")
+        )
         complete, known = design.usable(records, wanted)
         if (complete & ~known).any():
             raise self._new_level(records, complete)

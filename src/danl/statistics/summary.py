@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from danl.checks import check_installed
 from danl.objective.layout import Layout
@@ -78,7 +77,7 @@ class Summary:
             std_err = np.sqrt(covariance.diagonal())
             z = coef / std_err
         if df is None:
-            reach, p_value = norm.ppf(0.5 + level / 2), 2 * norm.sf(np.abs(z))
+            reach, p_value = ndtri(0.5 + level / 2), 2 * ndtr(-np.abs(z))
         else:
             reach, p_value = stdtrit(df, 0.5 + level / 2), 2 * stdtr(df, -np.abs(z))
         return cls(
