@@ -363,7 +363,8 @@ class RemoteProblem(BaseProblem):
             raise InputError(f"y: all targets are equal, and loss {self.loss.name!r} needs both classes")
         known = self.without_rows()
         known.shards, known._shard_info, known.feature_names = self.shards, tuple(info), names
-        known.analysis, known.notes = self.analysis, (*self.notes, *_records_left_out(info))
+        known.analysis = self.analysis
+        known.notes = tuple(dict.fromkeys((*self.notes, *_records_left_out(info))))  # once, however often it is asked
         return known
 
     def agreed_on(self, agreement: Agreement, left_out: Sequence[str] = ()) -> RemoteProblem:
