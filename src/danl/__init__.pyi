@@ -17,6 +17,8 @@ from .data import Shard as Shard
 from .data import load_dataset as load_dataset
 from .data import partition as partition
 from .data.reference import ShardReference as ShardReference
+from .design.analysis import Analysis as Analysis
+from .design.design import Design as Design
 from .errors import DanlWarning as DanlWarning
 from .errors import InputError as InputError
 from .estimators import DANLClassifier as DANLClassifier
@@ -38,6 +40,11 @@ from .run.solver import observed_information as observed_information
 from .run.solver import reference_optimum as reference_optimum
 from .run.solver import solve as solve
 from .run.trace import Trace as Trace
+from .statistics.cohort import Cohort as Cohort
+from .statistics.cohort import cohort as cohort
+from .statistics.fit import GLMFit as GLMFit
+from .statistics.glm import glm as glm
+from .statistics.model_file import Model as Model
 from .theory import Certificate as Certificate
 from .theory import certify as certify
 

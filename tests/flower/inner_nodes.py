@@ -18,7 +18,7 @@ from danl.errors import InputError
 from danl.federation.flwr_commands import executable, flower_environment
 from danl.federation.local_federation import CONNECTION, Federation
 from danl.federation.submit import run_app
-from tests.flower.federations import a1a_shards, same_run
+from tests.flower.federations import a1a_shards, same_run, without_rules
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(570)]
 HANGS = 400.0
@@ -31,7 +31,7 @@ def federation(tmp_path_factory):
     """Two sites; the second is started by each test as it needs it."""
     folder = tmp_path_factory.mktemp("federation")
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-    configs = write_sites(a1a_shards(2), folder / "sites", binary=True)
+    configs = without_rules(write_sites(a1a_shards(2), folder / "sites", binary=True))
     made = Federation(folder, "a1a", configs[:1])
     made.start()
     made.sites = configs

@@ -10,9 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
+import typer
+
 from danl.cli.imports import quick_imports
 from danl.cli.options import (
+    DATA,
     OUTPUT,
+    PROBLEM,
     RUN,
     Force,
     Json,
@@ -23,7 +27,7 @@ from danl.cli.options import (
     shares_options,
     with_option,
 )
-from danl.errors import InputError
+from danl.errors import InputError, bad_argument
 from danl.spec import parse_spec
 
 if TYPE_CHECKING:
@@ -46,6 +50,43 @@ METHOD_HELP = (
 @shares_options
 def fit(
     options: RunOptions,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="With --formula: the files of more sites.", rich_help_panel=DATA),
+    ] = None,
+    formula: Annotated[
+        str | None, option(PROBLEM, "outcome ~ age + C(smoking, reference='never'): every FILE is a site.")
+    ] = None,
+    family: Annotated[
+        str, option(PROBLEM, "Of a formula: gaussian, binomial, poisson, gamma, negative-binomial:alpha=1.")
+    ] = "gaussian",
+    event: Annotated[str | None, option(PROBLEM, "Of a binomial outcome in words: the one that is counted.")] = None,
+    offset: Annotated[
+        str | None, option(PROBLEM, "Of a formula: a column, or log(column), with coefficient 1.")
+    ] = None,
+    weights: Annotated[str | None, option(PROBLEM, "Of a formula: column with the weight of each record.")] = None,
+    trials: Annotated[str | None, option(PROBLEM, "Binomial: column with how many trials successes are of.")] = None,
+    missing_values: Annotated[
+        str, option(PROBLEM, "Of a formula: complete leaves records with missing values out.", "--missing")
+    ] = "complete",
+    site_effects: Annotated[
+        bool, option(PROBLEM, "Of a formula: an effect of every site but the first.", "--site-effects")
+    ] = False,
+    cluster: Annotated[str | None, option(PROBLEM, "What standard errors are clustered by: site, or a column.")] = None,
+    summary: Annotated[
+        bool,
+        option(OUTPUT, "Of a formula: tables of coefficients, sites and the fit; with --out, model.json.", "--summary"),
+    ] = False,
+    covariance: Annotated[
+        str, option(OUTPUT, "Of --summary: standard errors of the model, or robust: HC0, HC1.")
+    ] = "model",
+    meta: Annotated[bool, option(OUTPUT, "Of --summary: each site's own fit, combined, besides.", "--meta")] = False,
+    diagnostics: Annotated[
+        bool, option(OUTPUT, "Of --summary, binomial: AUC, calibration and classification.", "--diagnostics")
+    ] = False,
+    standardise: Annotated[
+        bool, option(OUTPUT, "Of --summary: coefficients per standard deviation besides.", "--standardise")
+    ] = False,
     method: Annotated[str, option(RUN, METHOD_HELP)] = "danl",
     reference: ReferenceFlag = False,
     checkpoint: Annotated[
@@ -80,6 +121,7 @@ def fit(
     """
     with quick_imports():  # here: --help should not wait for them
         from danl.cli.display import console
+        from danl.cli.formula import analysis_of, asked_for, fit_by_formula
         from danl.cli.output import described, out_folder, requested, run_report, say_written, show_result, write_run
         from danl.cli.resumed import ResumedTrace, nothing_left
         from danl.run.checkpoint import Checkpoints, locked_checkpoints, make_checkpoints
@@ -91,6 +133,15 @@ def fit(
         raise InputError("--live and --quiet: one shows the run, the other nothing of it; give one of them")
     if serve_port is not None and not serve:
         raise InputError(f"--serve-port={serve_port}: is the port of --serve, which is not given; add --serve")
+    asked: dict[str, Any] = {"formula": formula, "family": family, "event": event, "offset": offset, "weights": weights}
+    asked |= {"trials": trials, "missing": missing_values, "site_effects": site_effects, "cluster": cluster}
+    analysis = analysis_of(options, asked)
+    if files and (analysis is None or on_sites(options.engine)):
+        raise bad_argument("FILE", files[0], "given with --formula, where every file is a site", "give one DATA")
+    if analysis is not None and (reference or serve):
+        raise InputError(f"--{'reference' if reference else 'serve'}: is not for --formula; leave it out")
+    tables = {"covariance": covariance, "meta": meta, "diagnostics": diagnostics, "standardise": standardise}
+    asked_tables = asked_for(tables, summary=summary, formula=formula)
     loggers = made_loggers(mlflow, tensorboard, f"{method} on {Path(options.data).name}")
     if on_sites(options.engine):
         if checkpoint is not None or resume is not None:
@@ -105,7 +156,15 @@ def fit(
 
             connect(loggers, screen)
             result, whole = fit_on_sites(
-                options, method, reference=reference, live=live, loggers=loggers, out=out, as_json=as_json
+                options,
+                method,
+                analysis=analysis,
+                tables=asked_tables,
+                reference=reference,
+                live=live,
+                loggers=loggers,
+                out=out,
+                as_json=as_json,
             )
             if explain:
                 show_reasons(result, screen)
@@ -114,6 +173,24 @@ def fit(
         checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
         with locked_checkpoints(make_checkpoints(checkpoints, resume), resume):
             pass  # the run will have it; whether it can is known now
+        if analysis is not None:
+            connect(loggers, screen)
+            result, whole = fit_by_formula(
+                options,
+                method,
+                analysis,
+                files or (),
+                tables=asked_tables,
+                live=live,
+                loggers=loggers,
+                out=out,
+                as_json=as_json,
+                checkpoint=checkpoints,
+                resume=resume,
+            )
+            if explain:
+                show_reasons(result, screen)
+            return EXIT[result.status] if whole else NOT_WRITTEN
         job = options.job(method)
         connect(loggers, screen)
         optimum = job.reference(screen) if reference else None

@@ -46,7 +46,7 @@ def open_unpacked(path: Path) -> IO[bytes]:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[IO[bytes]]:
+def reading(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for its plain bytes; whatever goes wrong while reading names the file."""
     if not path.exists():
         raise error_at(path, ": there is no such file; check the path")
@@ -67,7 +67,7 @@ def read_libsvm(path: Path, *, n_features: int | None = None, zero_based: bool =
     """
     if n_features is not None:
         check_whole("n_features", n_features, next_step="None takes it from the file")
-    with _reading(path) as file:
+    with reading(path) as file:
         text = file.read()
     base = 0 if zero_based else 1
     highest = libsvm.MAX_INDEX if n_features is None else min(n_features - 1 + base, libsvm.MAX_INDEX)
@@ -89,7 +89,7 @@ def read_libsvm(path: Path, *, n_features: int | None = None, zero_based: bool =
 def read_csv(path: Path, **named: str | None) -> RawTable:
     """Read a CSV file with a header line, plain or packed, to a dense matrix; `named` is as in `Columns.choose`."""
     values, labels, sites = array("d"), [], []
-    with _reading(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+    with reading(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
         records = _csv_records(path, text)
         header = [name.strip() for name in next(records, (0, []))[1]]
         columns = Columns.choose(path, header, **named)
@@ -127,7 +127,7 @@ def read_parquet(path: Path, **named: str | None) -> RawTable:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with _reading(path) as file:
+    with reading(path) as file:
         try:
             table = pq.read_table(file)
         except pa.ArrowInvalid as error:

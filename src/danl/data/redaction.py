@@ -15,6 +15,7 @@ SEE_ROWS = (
     "danl.data.files",
     "danl.data.libsvm",
     "danl.data.table",
+    "danl.data.records",
     "danl.data.partition",
     "danl.data.shard",
     "danl.objective.losses",

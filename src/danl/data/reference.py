@@ -7,8 +7,9 @@ the rows; what it learns of a shard is its `ShardInfo`: rows, their total weight
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from danl.checks import check_choice
 from danl.data.dataset import not_a_number, read_table
+from danl.data.records import Records, read_records, records_of_frame
 from danl.data.redaction import redacted
 from danl.data.shard import Shard
 from danl.data.table import are_column_numbers, is_number, read_frame
@@ -104,6 +106,21 @@ class ShardReference:
             return self._checked(shard)
         except InputError as error:
             raise InputError(f"{self.path or source}: {error}", redacted=f"{source}: {redacted(error)}") from error
+
+    def records(self, wanted: Sequence[str]) -> Records:
+        """The columns of these names, for a design; no other is looked at."""
+        if self.path is not None:
+            return read_records(Path(self.path), wanted)
+        assert self.load is not None
+        loaded = self.load()
+        if not hasattr(loaded, "columns"):
+            allowed = "a data frame: a formula is about columns with names"
+            raise bad_argument("load()", type(loaded).__name__, allowed)
+        return records_of_frame(loaded, wanted, self.name or "load()")
+
+    def called(self, index: int) -> str:
+        """What the site is called: by its name, or that of its file."""
+        return self.name or (Path(self.path).stem if self.path is not None else f"worker-{index}")
 
     def _checked(self, shard: Shard) -> Shard:
         """Refuse names that look like a row: they go to the server, and a file may have no header line.

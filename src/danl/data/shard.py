@@ -46,6 +46,8 @@ class Shard:
         What is added to the margin of each row, or None.
     clusters
         The cluster of each row as a number of this shard's own, or None: for standard errors, not for the fit.
+    left_out, unknown_levels
+        Records of the file that are not among the rows: a value is missing, or a level that no site may name.
     """
 
     X: Any = field(repr=False)
@@ -57,6 +59,8 @@ class Shard:
     target_name: str | None = field(repr=False, default=None)
     offset: NDArray[np.float64] | None = field(repr=False, default=None)
     clusters: Codes | None = field(repr=False, default=None)
+    left_out: int = field(repr=False, default=0)
+    unknown_levels: int = field(repr=False, default=0)
 
     @classmethod
     def of(
@@ -139,6 +143,10 @@ class ShardInfo:
     """What the site, or its file, is called."""
     offset: bool = False
     """Whether its rows have an offset."""
+    left_out: int = 0
+    """Records in which a value is missing."""
+    unknown_levels: int = 0
+    """Complete records with a level that no site may name."""
 
 
 def info_of(shard: Shard, binary: bool) -> ShardInfo:
@@ -157,6 +165,8 @@ def info_of(shard: Shard, binary: bool) -> ShardInfo:
         target_name=shard.target_name,
         site=shard.name,
         offset=shard.offset is not None,
+        left_out=shard.left_out,
+        unknown_levels=shard.unknown_levels,
     )
 
 

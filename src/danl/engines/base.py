@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from danl.data.shard import ShardInfo
+from danl.design.survey import Surveyed
 from danl.objective.problem import BaseProblem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
@@ -47,4 +48,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let the workers go."""
+        ...
+
+
+class Surveying(Protocol):
+    """What an engine has besides, if it can run problems with an analysis."""
+
+    def survey(self, problem: RemoteProblem) -> Surveyed:
+        """Have the workers look at the columns of the problem's analysis, and tell what they found.
+
+        Called before `connect`, which comes with the design that is made of the answers (`problem.design`).
+        """
         ...

@@ -16,9 +16,12 @@ from typing import TypeVar
 import numpy as np
 
 from danl.checks import check_share
+from danl.data.records import Records
 from danl.data.redaction import redacted, unreadable
 from danl.data.schema import in_order
 from danl.data.shard import Shard, ShardInfo, info_of
+from danl.design.references import shard_of, survey_references
+from danl.design.survey import Surveyed
 from danl.errors import InputError
 from danl.frozen import replace
 from danl.objective.problem import BaseProblem, Problem, RemoteProblem
@@ -74,6 +77,7 @@ class Local:
         self._rng: np.random.Generator | None = None  # made when it is asked
         self._workers: list[Worker] = []
         self._shards: list[Shard] = []
+        self._records: dict[int, Records] = {}  # between a survey and the shards
         self._batched = batched
         self._batch: BatchedWorkers | None = None
         self._held = ExitStack()
@@ -83,9 +87,18 @@ class Local:
         options = {"dropout": self._dropout, "away": self._away, "seed": self._seed, "threads": self._threads}
         return f"Local({', '.join(f'{name}={value!r}' for name, value in options.items() if value)})"
 
+    def survey(self, problem: RemoteProblem) -> Surveyed:
+        """Look at the records in this process; they are kept until `connect` makes shards of them."""
+        assert problem.analysis is not None
+        surveys, self._records = survey_references(problem.shards, problem.analysis)
+        return Surveyed(surveys)
+
     def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:
         """Read the shards in this process."""
-        self._shards = [_at_site(index, reference.read) for index, reference in enumerate(problem.shards)]
+        self._shards = [
+            _at_site(index, partial(shard_of, reference, index, problem.design, self._records.pop(index, None)))
+            for index, reference in enumerate(problem.shards)
+        ]
         return [info_of(shard, problem.loss.binary) for shard in self._shards]
 
     def open(self, problem: BaseProblem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
@@ -140,7 +153,7 @@ class Local:
 
     def close(self) -> None:
         """Let the shards go."""
-        self._workers, self._shards, self._batch = [], [], None
+        self._workers, self._shards, self._records, self._batch = [], [], {}, None
         self._held.close()
 
     def _absent(self, number: int) -> set[int]:

@@ -11,9 +11,11 @@ from typing import Any
 
 import tomli_w
 
+from danl.design.analysis import Analysis
 from danl.errors import bad_argument
 from danl.objective.layout import BY_CLASS
 from danl.spec import unknown_name
+from danl.statistics.fit import Tables
 
 Value = str | int | float | bool
 ERROR = "error.txt"
@@ -23,6 +25,20 @@ KEYS: dict[str, tuple[Value, str]] = {
     "policy": ("full", "who trains what: full, coverage:psi=3, random:keep=0.5, ..."),
     "graph": ("", "who talks to whom, for methods without a server: ring, grid, complete, erdos:p=0.4; empty: ring"),
     "regions": ("", "a number, sizes such as 30,30,63, or classes; empty: 4"),
+    "formula": ("", "instead of a loss: outcome ~ age + C(smoking); docs/data.md says what may stand in it"),
+    "family": ("gaussian", "with a formula: gaussian, binomial, poisson, gamma or negative-binomial:alpha=1.0"),
+    "event": ("", "of a binomial outcome in words: the one that is counted; empty: the later in order"),
+    "offset": ("", "with a formula: a column, or log(column), that is added to the linear predictor"),
+    "weights": ("", "with a formula: the column with the weight of each record"),
+    "trials": ("", "with a formula: the column with how many trials the successes are of"),
+    "missing": ("complete", "with a formula: complete leaves out records with missing values, error refuses them"),
+    "site-effects": (False, "with a formula: an effect of every site"),
+    "cluster": ("", "with a formula: what standard errors are clustered by, site or a column"),
+    "summary": (False, "with a formula: write tables and model.json, too"),
+    "covariance": ("model", "with summary: standard errors of the model, or robust: HC0, HC1"),
+    "meta": (False, "with summary: each site's own fit, combined, besides"),
+    "diagnostics": (False, "with summary, binomial: AUC, calibration and classification"),
+    "standardise": (False, "with summary: coefficients per standard deviation besides"),
     "loss": (
         "logistic",
         "logistic, multinomial:classes=3, squared, poisson, gamma, negative-binomial:alpha=0.5 or squared_hinge",
@@ -42,6 +58,10 @@ KEYS: dict[str, tuple[Value, str]] = {
 }
 """The default of each key, and what it is for."""
 DEFAULTS = {key: default for key, (default, _) in KEYS.items()}
+OF_A_FORMULA = ("family", "event", "offset", "weights", "trials", "missing", "site-effects", "cluster")
+"""Keys that say more of a formula."""
+OF_A_SUMMARY = ("covariance", "meta", "diagnostics", "standardise")
+"""Keys that say more of the tables."""
 
 
 def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -51,13 +71,13 @@ def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
             raise unknown_name("run-config key", key, DEFAULTS)
     values = DEFAULTS | dict(config)
     l2, alpha = _number("l2", values["l2"]), _number("alpha", values["alpha"])
-    problem = {
-        "loss": str(values["loss"]),
-        "l2": l2,
-        "alpha": None if l2 is not None and alpha == 0 else alpha,
-        "weighting": str(values["weighting"]),
-        "intercept": bool(values["intercept"]),
-    }
+    problem: dict[str, Any] = {"l2": l2, "alpha": None if l2 is not None and alpha == 0 else alpha}
+    analysis = analysis_of(values)
+    if analysis is not None:
+        problem["analysis"] = analysis
+    else:
+        problem["loss"], problem["weighting"] = str(values["loss"]), str(values["weighting"])
+        problem["intercept"] = bool(values["intercept"])
     init = str(values["init"])
     run = {
         "method": str(values["method"]),
@@ -75,6 +95,33 @@ def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
         "wait": _number("wait", values["wait"]),
     }
     return problem, run, engine
+
+
+def analysis_of(values: Mapping[str, Any]) -> Analysis | None:
+    """The analysis of a run configuration; None where it has no formula."""
+    given = {key: values[key] for key in OF_A_FORMULA if values[key] != DEFAULTS[key]}
+    if not values["formula"]:
+        for key in given:
+            raise bad_argument(
+                key, values[key], "given with a formula", "leave it out, or write formula='outcome ~ age'"
+            )
+        return None
+    if values["loss"] != DEFAULTS["loss"]:
+        raise bad_argument("loss", values["loss"], "left out where there is a formula", "the family says it")
+    return Analysis(formula=values["formula"], **{key.replace("-", "_"): value for key, value in given.items()})
+
+
+def tables_of(config: Mapping[str, Any]) -> Tables | None:
+    """The tables that a run configuration asks for; None where it asks for none."""
+    values = DEFAULTS | dict(config)
+    if not values["summary"]:
+        for key in OF_A_SUMMARY:
+            if values[key] != DEFAULTS[key]:
+                raise bad_argument(key, values[key], "given with summary=true", "leave it out")
+        return None
+    if not values["formula"]:
+        raise bad_argument("summary", values["summary"], "given with a formula", "leave it out, or write one")
+    return Tables(**{key: values[key] for key in OF_A_SUMMARY})
 
 
 def commented_toml(config: Mapping[str, Any]) -> str:

@@ -26,6 +26,9 @@ from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
 from danl.data.schema import LISTED, Names, agreed, in_order, labelled, names_of
 from danl.data.shard import Shard, ShardInfo, info_of, stacked
+from danl.design.analysis import Analysis
+from danl.design.design import Agreement, Design
+from danl.design.formula import read_model
 from danl.errors import InputError, bad_argument
 from danl.frozen import cached_property
 from danl.objective.batch import Batch
@@ -49,6 +52,10 @@ class BaseProblem:
     """What is subtracted from the columns, where the rows are (`danl.objective.centring`); the model is for these."""
     feature_names: Names | None
     """What the features are called, in the order of w; None where they have no names."""
+    design: Design | None = None
+    """What the sites agreed on, where the rows are those of an analysis."""
+    notes: tuple[str, ...] = ()
+    """What people should know of the rows."""
 
     def __init__(
         self, loss: str | Loss, l2: float | None, alpha: float | None, weighting: str, intercept: bool
@@ -193,7 +200,7 @@ class BaseProblem:
             intercept=self.intercept,
             feature_names=self._asked_names(),
         )
-        terms.centre = self.centre
+        terms.centre, terms.design = self.centre, self.design
         return terms
 
     def _asked_names(self) -> Names | None:
@@ -300,6 +307,9 @@ class RemoteProblem(BaseProblem):
         As in `Problem`.
     feature_names : sequence of str, optional
         The columns in the order they are to have in w. Default: that of the first site, where columns have names.
+    analysis : Analysis or Design, optional
+        A formula and a family, of which the sites agree on a design first; or the design of an earlier run. Loss and
+        intercept are then its own, and by default there is no penalty, and every record counts the same.
 
     """
 
@@ -307,15 +317,28 @@ class RemoteProblem(BaseProblem):
         self,
         shards: Sequence[ShardReference] = (),
         *,
-        loss: str | Loss = "logistic",
+        loss: str | Loss | None = None,
         l2: float | None = None,
         alpha: float | None = None,
-        weighting: str = "uniform",
-        intercept: bool = False,
+        weighting: str | None = None,
+        intercept: bool | None = None,
         feature_names: Sequence[str] | None = None,
+        analysis: Analysis | Design | None = None,
     ) -> None:
-        super().__init__(loss, l2, alpha, weighting, intercept)
-        self.shards = tuple(shards)
+        design = analysis if isinstance(analysis, Design) else None
+        if analysis is not None and not isinstance(analysis, Analysis | Design):
+            raise bad_argument("analysis", analysis, "a danl.Analysis")
+        self.analysis: Analysis | None = analysis.analysis if isinstance(analysis, Design) else analysis
+        if self.analysis is not None:
+            for name, value in (("loss", loss), ("intercept", intercept), ("feature_names", feature_names)):
+                if value is not None:
+                    raise bad_argument(name, value, "left out", "family and formula of the analysis say it")
+            loss, weighting = self.analysis.loss, weighting or "samples"
+            alpha = 0.0 if alpha is None and l2 is None else alpha
+            intercept = read_model(self.analysis).intercept if design is None else design.intercept
+            feature_names = None if design is None else design.names
+        super().__init__("logistic" if loss is None else loss, l2, alpha, weighting or "uniform", bool(intercept))
+        self.shards, self.design = tuple(shards), design
         self.feature_names = names_of(None, feature_names)
         for shard in self.shards:
             if not isinstance(shard, ShardReference):
@@ -340,6 +363,16 @@ class RemoteProblem(BaseProblem):
             raise InputError(f"y: all targets are equal, and loss {self.loss.name!r} needs both classes")
         known = self.without_rows()
         known.shards, known._shard_info, known.feature_names = self.shards, tuple(info), names
+        known.analysis = self.analysis
+        known.notes = tuple(dict.fromkeys((*self.notes, *_records_left_out(info))))  # once, however often it is asked
+        return known
+
+    def agreed_on(self, agreement: Agreement, left_out: Sequence[str] = ()) -> RemoteProblem:
+        """The problem with the design of its sites; notes of the sites that take no part."""
+        known = self.without_rows()
+        known.shards, known.analysis, known.design = self.shards, self.analysis, agreement.design
+        known.feature_names = agreement.design.names
+        known.notes = (*left_out, *agreement.notes)
         return known
 
     def _asked_names(self) -> Names | None:
@@ -371,3 +404,14 @@ def _agreed_columns(
             "pass n_features when reading the files (it is never guessed per shard)"
         )
     return names
+
+
+def _records_left_out(info: Sequence[ShardInfo]) -> list[str]:
+    """Notes on the records that are not among the rows."""
+    parts = (("left_out", "a value is missing"), ("unknown_levels", "a level that too few records have"))
+    notes = []
+    for part, why in parts:
+        found = [f"{getattr(each, part)} at {each.site}" for each in info if getattr(each, part)]
+        if found:
+            notes.append(f"records left out ({why}): {listed(found, None)}")
+    return notes

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from danl.design.agreement import agree
 from danl.engines import Engine
 from danl.errors import InputError
 from danl.frozen import at_once, replace
@@ -84,6 +85,17 @@ def after_moments(run: PreparedRun, replies: Replies) -> PreparedRun:
     return replace(begin, setup=replace(begin.setup, w0=w0, log_odds_from_null=log_odds))
 
 
+def connected(problem: RemoteProblem, engine: Engine) -> RemoteProblem:
+    """The problem with what its workers reported; of an analysis, with the design that they agreed on first."""
+    if problem.analysis is not None and problem.design is None:
+        survey = getattr(engine, "survey", None)
+        if survey is None:
+            raise InputError(f"engine={engine!r}: has no `survey`, which a formula needs (docs/extending.md)")
+        surveyed = survey(problem)
+        problem = problem.agreed_on(agree(problem.analysis, surveyed.surveys), surveyed.left_out)
+    return problem.described(engine.connect(problem))
+
+
 def moments_fit(setup: Setup) -> bool:
     """Whether everyone can send the means of its columns by a deadline that binds; columns stay as they are if not."""
     if setup.limits is None:
@@ -123,6 +135,19 @@ def settings_of(run: PreparedRun, engine: Engine, excluded: Collection[int] = ()
         "seed": setup.seed,
         "engine": repr(engine),
         "w0": w0.tolist(),
+    } | _of_design(problem)
+
+
+def _of_design(problem: Problem | RemoteProblem) -> dict[str, Any]:
+    """The analysis of a run, the design of its sites, and what became of their records."""
+    if problem.design is None:
+        return {}
+    info = problem.shard_info
+    return {
+        "design": problem.design.to_dict(),
+        "sites": [each.site for each in info],
+        "left_out": [each.left_out for each in info],
+        "unknown_levels": [each.unknown_levels for each in info],
     }
 
 

@@ -15,6 +15,7 @@ from danl.engines import Engine, make_engine
 from danl.errors import InputError, bad_argument, warn
 from danl.frozen import replace
 from danl.methods import DANL, AnyMethod, Setup, make_method
+from danl.methods.follow_up import FollowUp
 from danl.methods.information import Information
 from danl.objective.centring import from_centred, to_centred
 from danl.objective.losses import outputs_of
@@ -28,7 +29,7 @@ from danl.protocol.replies import ReplyRules
 from danl.run.callback import AnyCallback, Callbacks
 from danl.run.checkpoint import Checkpoints, CheckpointWriter, fingerprint, locked_checkpoints, make_checkpoints
 from danl.run.loop import run_loop
-from danl.run.prepared import PreparedRun, centred, moments_fit, refuse_if_too_large, settings_of
+from danl.run.prepared import PreparedRun, centred, connected, moments_fit, refuse_if_too_large, settings_of
 from danl.run.result import Reference, Result
 from danl.run.separation import look_for_separation
 from danl.run.trace import Trace
@@ -124,7 +125,7 @@ def solve(
         checkpoints = make_checkpoints(checkpoint, resume)
         folders.enter_context(locked_checkpoints(checkpoints, resume))
         if isinstance(problem, RemoteProblem):
-            problem, monitor = problem.described(made_engine.connect(problem)), False
+            problem, monitor = connected(problem, made_engine), False
         run = _prepare(
             problem, method, regions, policy, max_rounds, tol, seed, profiles, reference, monitor, guards, graph
         )
@@ -133,7 +134,7 @@ def solve(
         mark = "" if checkpoints is None else fingerprint(run, begin)
         resumed = None if resume is None else Checkpoints(Path(resume)).newest(mark)
         start = None if resumed is None else resumed.start
-        may_centre = problem.intercept and problem.centre is None and not isinstance(run.method, Information)
+        may_centre = problem.intercept and problem.centre is None and not isinstance(run.method, Information | FollowUp)
         run = replace(run, may_centre=may_centre, ask_moments=may_centre and moments_fit(run.setup))
         if resumed is not None:
             for reason in resumed.passed_over:
@@ -156,7 +157,7 @@ def solve(
             settings = partial(settings_of, run, made_engine, w0=given)
             callbacks.begin(settings, None if resumed is None else resumed.history)
         result = run_loop(run, made_engine, callbacks if callbacks else None, writer, resumed)
-        result = replace(result, start=start, trace=kept)
+        result = replace(result, start=start, trace=kept, notes=(*problem.notes, *result.notes))
     except BaseException:
         callbacks.end(None)
         raise

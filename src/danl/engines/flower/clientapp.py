@@ -13,7 +13,17 @@ from flwr.clientapp import ClientApp
 
 from danl.data.redaction import redacted
 from danl.engines.flower.kept_margins import KEPT
-from danl.engines.flower.opening import INFO, MESSAGE, OPENING, RECORD, danl_record, message_type
+from danl.engines.flower.opening import (
+    ANALYSIS,
+    DESIGN,
+    INFO,
+    MESSAGE,
+    OPENING,
+    RECORD,
+    SURVEY,
+    danl_record,
+    message_type,
+)
 from danl.engines.flower.site import LONGEST_DETAIL, Site
 from danl.protocol.messages import TASKS, Failure
 from danl.protocol.own_tasks import OWN_TASKS
@@ -28,13 +38,17 @@ def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
     made = ClientApp()
 
     def shard_info(message: Message, context: Context) -> Message:
-        """Tell the site's name and what may be known of its shard."""
+        """Tell the site's name and what may be known of its columns, or of its shard."""
         content: dict[str, str | bytes]
         name = context.node_config.get("name", context.node_id)
         try:
             site = site_of(context.node_config)
             name = site.name
-            content = {INFO: site.shard_info(danl_record(message).get("loss"))}
+            asked = danl_record(message)
+            if ANALYSIS in asked:
+                content = {SURVEY: site.survey(asked[ANALYSIS])}
+            else:
+                content = {INFO: site.shard_info(asked.get("loss"), asked.get(DESIGN))}
         except Exception as error:  # a wrong file or setting: the server is to say which site, and where in the file
             content = {MESSAGE: failed(name, error)}
         return Message(RecordDict({RECORD: ConfigRecord(content)}), reply_to=message)
@@ -54,6 +68,7 @@ def client_app(site_of: Callable[[Mapping[str, Any]], Site]) -> ClientApp:
         return encode(Failure(0, "error", f"site {name}: {redacted(error)}"[:LONGEST_DETAIL]))
 
     made.query(INFO)(shard_info)
+    made.query(SURVEY)(shard_info)
     for task in (*TASKS, *OWN_TASKS.values()):
         made.train(message_type(task).partition(".")[2])(answer)
     return made

@@ -17,13 +17,26 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from danl.checks import check_seconds, check_whole, is_finite, is_whole
 from danl.data.shard import ShardInfo
-from danl.engines.flower.opening import INFO, MESSAGE, OPENING, RECORD, Opening, danl_record, message_type, named_loss
+from danl.design.survey import Survey, Surveyed
+from danl.engines.flower.opening import (
+    ANALYSIS,
+    DESIGN,
+    INFO,
+    MESSAGE,
+    OPENING,
+    RECORD,
+    SURVEY,
+    Opening,
+    danl_record,
+    message_type,
+    named_loss,
+)
 from danl.engines.flower.pauses import Pauses
 from danl.engines.flower.site import LONGEST_DETAIL
 from danl.errors import InputError, bad_argument, warn
@@ -48,6 +61,7 @@ EXPIRED = (3, 4)
 """Flower's error codes for a message or a reply that is no longer there."""
 FAILURE_ROOM = 8192
 """Bytes that are left for a failure's text, whatever escapes it needs."""
+Told = TypeVar("Told")
 NUMBERS = [part for part in fields(ShardInfo) if part.type in ("int", "float")]
 
 
@@ -80,6 +94,7 @@ class GridEngine:
         self._grid, self._sites, self._deadline, self._wait, self._poll = grid, sites, deadline, wait, poll
         self._nodes: list[int] = []  # by worker
         self._names: list[str] = []  # by worker
+        self._surveyed: set[int] = set()  # the nodes whose columns the design is of
         self._opening: Opening | None = None
         self._most_bytes = FAILURE_ROOM
         self._late: set[str] = set()  # messages that were given up and may yet be answered
@@ -93,11 +108,33 @@ class GridEngine:
         """The site of each worker."""
         return tuple(self._names)
 
+    def survey(self, problem: RemoteProblem) -> Surveyed:
+        """Wait for the sites and ask each what the columns of the analysis hold; who cannot say is left out."""
+        assert problem.analysis is not None
+        question = {ANALYSIS: problem.analysis.to_json()}
+        found, left_out = self._told(problem, SURVEY, question, _read_survey)
+        self._surveyed = set(found)
+        return Surveyed(tuple(self._number(found)), left_out)
+
     def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:
         """Wait for the sites and ask each for its name and `ShardInfo`; workers are numbered by the sites' names."""
+        question = {"loss": named_loss(problem)}
+        if problem.design is not None:
+            question[DESIGN] = problem.design.to_json()
+        return self._number(self._told(problem, INFO, question, _read_shard_info)[0])
+
+    def _told(
+        self,
+        problem: RemoteProblem,
+        kind: str,
+        question: Mapping[str, str],
+        read: Callable[[Any], tuple[str, Told] | str],
+    ) -> tuple[dict[int, tuple[str, Told]], tuple[str, ...]]:
+        """What every site told, by its node, with its name; and of each that told nothing, why."""
         if problem.shards:
             raise bad_argument("shards", len(problem.shards), "left out", "the sites know where their rows are")
-        found: dict[int, tuple[str, ShardInfo]] = {}
+        sites = len(problem.design.sites) or self._sites if problem.design is not None else self._sites
+        found: dict[int, tuple[str, Told]] = {}
         faults: dict[int, str] = {}
         asked: dict[str, int] = {}  # nodes that have not answered, by the message that asks them
         hopeless = False
@@ -105,8 +142,9 @@ class GridEngine:
         end = time.monotonic() + self._wait
         while True:
             known = {*found, *faults, *asked.values()}
-            new = [node for node in self._grid.get_node_ids() if node not in known]
-            sent = self._push_question(named_loss(problem), new, max(end - time.monotonic(), 1.0))
+            there = self._grid.get_node_ids() if kind == SURVEY or not self._surveyed else self._surveyed
+            new = [node for node in there if node not in known]
+            sent = self._push_question(kind, question, new, max(end - time.monotonic(), 1.0))
             asked |= sent
             faults |= dict.fromkeys(set(new) - set(sent.values()), "a node could not be asked")
             for reply in self._grid.pull_messages(set(asked)) if asked else ():
@@ -114,35 +152,39 @@ class GridEngine:
                 if node is None or not (reply.has_error() or reply.metadata.src_node_id == node):
                     continue
                 del asked[reply.metadata.reply_to_message_id]
-                answer = _read_shard_info(reply)
+                answer = read(reply)
                 if isinstance(answer, str):
                     faults[node] = answer
                     hopeless |= not reply.has_error() or _kind_of(reply.error.code) == "error"
                 else:
                     found[node] = answer
-            if hopeless and len(found) + len(asked) < self._sites:
+            if hopeless and len(found) + len(asked) < sites:
                 break  # a site said that it cannot take part, and without it there are too few: waiting heals nothing
-            if (len(found) >= self._sites and not asked) or time.monotonic() >= end:
+            if (len(found) >= sites and not asked) or time.monotonic() >= end:
                 break
             time.sleep(pauses.next())
         self._late |= set(asked)
-        if len(found) < self._sites:
+        if len(found) < sites:
             why = "; ".join(faults.values()) or "start their SuperNodes, and check their logs"
             if asked:
                 why += f"; {len(asked)} did not tell of their data {'before that' if hopeless else 'in time'}"
             within = "" if hopeless else f" within {self._wait:g} s"
-            raise InputError(f"sites={self._sites}: found {len(found)}{within}; {why}")
-        for fault in [*faults.values(), *["a node did not tell of its data in time"] * len(asked)]:
-            warn(f"a node is left out: {fault}")
-        return self._number(found)
+            raise InputError(f"sites={sites}: found {len(found)}{within}; {why}")
+        lacking = [*faults.values(), *["a node did not tell of its data in time"] * len(asked)]
+        left_out = tuple(f"a node is left out: {fault}" for fault in lacking)
+        for each in left_out:
+            warn(each)
+        return found, left_out
 
-    def _push_question(self, loss: str, nodes: Sequence[int], seconds: float) -> dict[str, int]:
-        """Ask nodes for their `ShardInfo`; the nodes whose message Flower took, by its id."""
-        request = RecordDict({RECORD: ConfigRecord({"loss": loss})})
-        kind, group = f"query.{INFO}", "facts"
-        return self._pushed({node: Message(request, node, kind, ttl=seconds, group_id=group) for node in nodes})
+    def _push_question(
+        self, kind: str, question: Mapping[str, str], nodes: Sequence[int], seconds: float
+    ) -> dict[str, int]:
+        """Ask nodes what they have; the nodes whose message Flower took, by its id."""
+        request = RecordDict({RECORD: ConfigRecord(dict(question))})
+        named = f"query.{kind}"
+        return self._pushed({node: Message(request, node, named, ttl=seconds, group_id=kind) for node in nodes})
 
-    def _number(self, found: Mapping[int, tuple[str, ShardInfo]]) -> Sequence[ShardInfo]:
+    def _number(self, found: Mapping[int, tuple[str, Told]]) -> Sequence[Told]:
         """Workers in the order of their sites' names: the same whichever node came first."""
         ordered = sorted(found, key=lambda node: (found[node][0], node))
         self._nodes, self._names = ordered, [found[node][0] for node in ordered]
@@ -262,17 +304,38 @@ def _reason(error: Any) -> str:
     return f"Flower's error {error.code}: {lines[-1] if lines else 'no reason given'}"
 
 
-def _read_shard_info(answer: Any) -> tuple[str, ShardInfo] | str:
-    """What a node reported of its site, or what is wrong with it."""
+def _failed(answer: Any) -> str:
+    """What is wrong with a node that did not tell what it was asked; empty where it did."""
     if answer.has_error():
         return _reason(answer.error)
     record = danl_record(answer)
-    if MESSAGE in record:
-        try:
-            failed = decode(record[MESSAGE], most_bytes=FAILURE_ROOM)
-        except WireError as error:
-            return f"a node's answer cannot be read: {error}"
-        return failed.detail if isinstance(failed, Failure) else "a node answered a question nobody asked"
+    if MESSAGE not in record:
+        return ""
+    try:
+        failed = decode(record[MESSAGE], most_bytes=FAILURE_ROOM)
+    except WireError as error:
+        return f"a node's answer cannot be read: {error}"
+    return failed.detail if isinstance(failed, Failure) else "a node answered a question nobody asked"
+
+
+def _read_survey(answer: Any) -> tuple[str, Survey] | str:
+    """What a node told of its columns, or what is wrong with it."""
+    if fault := _failed(answer):
+        return fault
+    try:
+        told = Survey.from_json(danl_record(answer).get(SURVEY))
+    except InputError:
+        return "a node described its columns in a way nobody can read; do both ends run the same danl?"
+    if not 0 < len(told.site) <= 100:
+        return "a node has no name; give it one in its --node-config"
+    return told.site, told
+
+
+def _read_shard_info(answer: Any) -> tuple[str, ShardInfo] | str:
+    """What a node reported of its site, or what is wrong with it."""
+    if fault := _failed(answer):
+        return fault
+    record = danl_record(answer)
     try:
         report = json.loads(record[INFO])
         name, info = report["site"], ShardInfo(**report["facts"])

@@ -1,7 +1,7 @@
 """What travels in Flower's messages: a task or a reply (`danl.protocol.wire`), and with a task what a site must know.
 
 content   RecordDict {"danl": ConfigRecord {"message": bytes, "opening": JSON}}
-type      query.facts, train.hessian, train.curvature, train.gradient, train.loss, train.local_steps,
+type      query.survey, query.facts, train.hessian, train.curvature, train.gradient, train.loss, train.local_steps,
           train.smoothness, train.scores, train.moments, and train. with the name of a task of `danl.tasks`
 group     the number of the exchange
 
@@ -22,6 +22,7 @@ import numpy as np
 
 from danl.checks import is_finite, is_whole
 from danl.data.shard import Shard
+from danl.design.design import Design
 from danl.errors import InputError, bad_argument
 from danl.objective.losses import make_loss
 from danl.objective.problem import BaseProblem, RemoteProblem
@@ -32,6 +33,7 @@ from danl.protocol.messages import Task
 from danl.worker.worker import Worker
 
 RECORD, MESSAGE, OPENING, INFO = "danl", "message", "opening", "facts"
+SURVEY, ANALYSIS, DESIGN = "survey", "analysis", "design"
 LONGEST = 64_000_000
 """Characters an opening may have: regions given as index groups take a few for every feature."""
 TERMS = ("loss", "l2", "alpha", "weighting", "intercept", "feature_names")
@@ -49,6 +51,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "seed": lambda value: is_whole(value, 0),
     "centre": lambda value: value is None or (isinstance(value, list) and all(is_finite(each) for each in value)),
     "run": lambda value: isinstance(value, str),
+    "design": lambda value: value is None or isinstance(value, dict),
 }
 
 
@@ -73,6 +76,8 @@ class Opening:
     """What is subtracted from the columns (`danl.objective.centring`)."""
     run: str = ""
     """What tells this run from others with the same terms: what a site keeps of them is not for this one."""
+    design: dict[str, Any] | None = None
+    """What the sites agreed to make of their records, where the run is one of an analysis."""
 
     @classmethod
     def of(
@@ -92,6 +97,7 @@ class Opening:
             seed,
             None if terms.centre is None else terms.centre.tolist(),
             run,
+            None if terms.design is None else terms.design.to_dict(),
         )
 
     def to_json(self, worker: int) -> str:
@@ -113,6 +119,10 @@ class Opening:
             if not check(values[name]):
                 raise bad_argument(f"opening.{name}", values[name], "as danl writes it")
         return cls(**values)
+
+    def design_of_rows(self) -> Design | None:
+        """The design, read and checked."""
+        return None if self.design is None else Design.from_dict(self.design)
 
     def worker_for(self, shard: Shard) -> Worker:
         """The worker these terms make of a shard."""

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from danl.data.records import Records
 from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
 from danl.data.schema import in_order
 from danl.data.shard import Shard, ShardInfo, info_of
+from danl.design.analysis import Analysis
+from danl.design.design import Design
+from danl.design.formula import read_model
+from danl.design.references import shard_of, survey_reference
+from danl.design.survey import Survey
 from danl.errors import InputError
 from danl.frozen import replace
 from danl.objective.problem import RemoteProblem
@@ -41,15 +47,16 @@ class RunTerms:
 class WorkerActor:
     """Worker `index`: its rows are read here from a reference, or come with the first call."""
 
-    def __init__(self, index: int, reference: ShardReference | None) -> None:
-        self.index = index
+    def __init__(self, index: int, reference: ShardReference | None, at_once: bool = True) -> None:
+        self.index, self.reference = index, reference
         self.number = 0  # of the run whose terms are known here
         self.worker: Worker | None = None
         self.shard: Shard | None = None
+        self.records: Records | None = None  # between a survey and the shard
         self.by_reference = reference is not None
         self.trouble = ""
         try:
-            self.shard = reference.read() if reference is not None else None
+            self.shard = reference.read() if reference is not None and at_once else None
         except Exception as error:  # reported when somebody asks: an actor that raises here is only "dead"
             self.trouble = redacted(error)
 
@@ -57,9 +64,18 @@ class WorkerActor:
         """Says that it has begun: for who waits until it is back."""
         return True
 
-    def shard_info(self, binary: bool, shard: Shard | None) -> ShardInfo | Failure:
+    def survey(self, analysis: Analysis) -> Survey | str:
+        """What the columns of an analysis hold, or what is wrong with the file."""
+        try:
+            assert self.reference is not None
+            told, self.records = survey_reference(self.reference, self.index, analysis, read_model(analysis))
+            return told
+        except Exception as error:
+            return redacted(error)
+
+    def shard_info(self, binary: bool, shard: Shard | None, design: Design | None = None) -> ShardInfo | Failure:
         """What the server may know of the rows, or the place where they cannot be read."""
-        rows = self._rows(shard)
+        rows = self._rows(shard, design)
         return Failure(self.index, "error", self.trouble) if rows is None else info_of(rows, binary)
 
     def answer(
@@ -88,7 +104,7 @@ class WorkerActor:
     ) -> Reply | Failure | None:
         try:
             if terms is not None:
-                rows = self._rows(shard)
+                rows = self._rows(shard, terms.problem.design)
                 if rows is None:
                     return Failure(self.index, "error", f"its rows cannot be read: {self.trouble}"[:DETAIL])
                 self._open(number, terms, rows)
@@ -112,8 +128,14 @@ class WorkerActor:
         self.worker = Worker(self.index, terms.problem.local(shard), regions, terms.policy, terms.seed)
         self.number, self.longest = number, most_bytes(regions.n_coefficients, regions.n_regions)
 
-    def _rows(self, shard: Shard | None) -> Shard | None:
+    def _rows(self, shard: Shard | None, design: Design | None) -> Shard | None:
         """The rows; None where this actor, which may have been restarted, cannot read them (any more)."""
-        if self.shard is None:
+        if self.shard is None and design is not None and self.reference is not None:
+            try:
+                self.shard = shard_of(self.reference, self.index, design, self.records)
+                self.records = None
+            except Exception as error:
+                self.trouble = redacted(error)
+        elif self.shard is None:
             self.shard = shard
         return self.shard

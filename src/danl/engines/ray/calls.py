@@ -44,6 +44,7 @@ class WorkerSlot:
     since: float | None = None  # when its death was noticed, on the monotonic clock; None: it is alive
     why: str = ""  # what was said of its death
     ready: Any = None  # the ObjectRef of its answer whether it is back
+    at_once: bool = True  # whether its actor reads its rows before it is asked; those of a design come later
 
 
 class Calls:

@@ -18,7 +18,7 @@ a task that counts on it is a failure "forgot". Ray is imported when an engine o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,8 @@ from danl.checks import check_seconds, check_whole
 from danl.data.redaction import unreadable
 from danl.data.reference import ShardReference
 from danl.data.shard import ShardInfo
+from danl.design.references import cannot_take_part, refuse
+from danl.design.survey import Surveyed
 from danl.engines.ray.calls import Calls, WorkerSlot, first_line, late_ones
 from danl.engines.ray.cluster import enter_cluster, leave_cluster, require_ray
 from danl.errors import InputError, bad_argument
@@ -109,21 +111,25 @@ class Ray:
 
     # Opening and closing
 
+    def survey(self, problem: RemoteProblem) -> Surveyed:
+        """Have an actor for every reference look at its columns; all whose files cannot be used are named."""
+        self._settle_in(_some(problem.shards), at_once=False)
+        told = self._muster(lambda slot: slot.actor.survey.remote(problem.analysis))
+        refuse([cannot_take_part(problem.shards[i], i, each) for i, each in enumerate(told) if isinstance(each, str)])
+        return Surveyed(tuple(told))
+
     def connect(self, problem: RemoteProblem) -> Sequence[ShardInfo]:
         """Have an actor for every reference read its rows; what cannot be read is an `InputError` that names it."""
-        if not problem.shards:
-            raise InputError(
-                "shards: must hold at least one ShardReference: the Ray engine does not find shards itself"
-            )
-        self._settle_in(problem.shards)
-        return self._muster(problem.loss.binary)
+        if problem.design is None or self._shards is not problem.shards:
+            self._settle_in(_some(problem.shards), at_once=problem.design is None)
+        return self._shard_info(problem)
 
     def open(self, problem: BaseProblem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
         """Have an actor for every shard, unless they are there, and keep for them what this run adds to their rows."""
         assert isinstance(problem, Problem | RemoteProblem)
         if self._shards is not problem.shards:
-            self._settle_in(problem.shards)
-            self._muster(problem.loss.binary)
+            self._settle_in(problem.shards, at_once=problem.design is None)
+            self._shard_info(problem)
         import ray
 
         from danl.engines.ray.actor import RunTerms
@@ -154,7 +160,7 @@ class Ray:
             self._entered = False
             leave_cluster()
 
-    def _settle_in(self, shards: tuple[Any, ...]) -> None:
+    def _settle_in(self, shards: tuple[Any, ...], at_once: bool) -> None:
         """An actor for every shard; one in memory is put into the object store, from where a restarted one has it."""
         self.close()
         self._entered = enter_cluster(self._address)
@@ -165,7 +171,7 @@ class Ray:
         for index, shard in enumerate(shards):
             reference = shard if isinstance(shard, ShardReference) else None
             put = None if reference is not None else ray.put(shard)
-            slot = WorkerSlot(index, reference, put, None, self._replacements)
+            slot = WorkerSlot(index, reference, put, None, self._replacements, at_once=at_once)
             slot.actor = self._new_actor(slot)
             self._slots.append(slot)
         self._tree = Tree(len(shards), self._fan_in)
@@ -177,15 +183,20 @@ class Ray:
         from danl.engines.ray.actor import WorkerActor
 
         made = ray.remote(WorkerActor).options(num_cpus=0, max_restarts=self._restarts, max_task_retries=0)
-        return made.remote(slot.index, slot.reference)
+        return made.remote(slot.index, slot.reference, **({} if slot.at_once else {"at_once": False}))
 
-    def _muster(self, binary: bool) -> list[ShardInfo]:
+    def _shard_info(self, problem: Problem | RemoteProblem) -> list[ShardInfo]:
         """Wait until every worker has read its rows."""
-        infos: dict[int, ShardInfo] = {}
+        asked = problem.loss.binary, problem.design
+        return self._muster(lambda slot: slot.actor.shard_info.remote(asked[0], slot.shard, asked[1]))
+
+    def _muster(self, ask: Callable[[WorkerSlot], Any]) -> list[Any]:
+        """What every worker says to a question about its rows; one that cannot read them ends it."""
+        infos: dict[int, Any] = {}
         late: list[str] = []
         calls = Calls(
             self._slots,
-            lambda slot: slot.actor.shard_info.remote(binary, slot.shard),
+            ask,
             self._new_actor,
             deadline=self._start_timeout,
             start_timeout=self._start_timeout,
@@ -301,6 +312,12 @@ class _Outbox:
         if id(task.w) not in self._models:
             self._models[id(task.w)] = ray.put(task.w)
         return encode(replace(task, w=np.zeros(0))), self._models[id(task.w)]
+
+
+def _some(shards: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not shards:
+        raise InputError("shards: must hold at least one ShardReference: the Ray engine does not find shards itself")
+    return shards
 
 
 def _described(error: Exception) -> str:
