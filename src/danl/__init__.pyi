@@ -40,6 +40,11 @@ from .run.solver import observed_information as observed_information
 from .run.solver import reference_optimum as reference_optimum
 from .run.solver import solve as solve
 from .run.trace import Trace as Trace
+from .statistics.cohort import Cohort as Cohort
+from .statistics.cohort import cohort as cohort
+from .statistics.fit import GLMFit as GLMFit
+from .statistics.glm import glm as glm
+from .statistics.model_file import Model as Model
 from .theory import Certificate as Certificate
 from .theory import certify as certify
 

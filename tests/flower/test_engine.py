@@ -21,7 +21,7 @@ from danl.protocol.messages import Exchange, GradientTask, LossReply, LossTask
 from danl.protocol.wire import decode, encode
 from tests.engines.conformance import same_answers_to_mixed_exchanges, same_trace
 from tests.flower.fake_grid import FakeGrid, error_reply
-from tests.flower.federations import a1a_shards, same_run, written
+from tests.flower.federations import a1a_shards, same_run, without_rules, written
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def problem(shards):
 
 @pytest.fixture(scope="module")
 def configs(shards, tmp_path_factory):
-    return written(shards, tmp_path_factory.mktemp("sites"))
+    return without_rules(written(shards, tmp_path_factory.mktemp("sites")))
 
 
 def grid_engine(configs, **network):

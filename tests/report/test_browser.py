@@ -1,9 +1,11 @@
 """The page in Chromium: no complaint, no request, and what a person does with it works; skipped where there is none."""
 
 import json
+import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -41,8 +43,43 @@ def pages(tmp_path_factory):
         "one empty": [large_run(30, 10, 4, name="full"), run_of([], name="empty", **config_of("interrupted"))],
         "resumed": [resumed()],
         "large": [large_run(5000, 100, 16)],
+        "model": [replace(large_run(30, 10, 4), tables=model_tables())],
     }
     return {name: write_report(made, folder / f"{name}.html").as_uri() for name, made in runs.items()}
+
+
+def model_tables():
+    """What a summary.json has, with a name that tries to be markup, and a coefficient that has no standard error."""
+    lines = [["(intercept)", -1.0, 0.5], ["age", 0.05, 0.01], [HOSTILE, 0.2624, 0.1], ["gone", 0.1, None]]
+    coefficients = []
+    for name, coef, error in lines:
+        low, high = (None, None) if error is None else (coef - 1.96 * error, coef + 1.96 * error)
+        ratio = {"age": 1.0513, HOSTILE: 1.3}.get(name, math.exp(coef))
+        coefficients.append(
+            {
+                "name": name,
+                "coef": coef,
+                "std_err": error,
+                "z": None if error is None else coef / error,
+                "p_value": None if error is None else 1e-6,
+                "ci_low": low,
+                "ci_high": high,
+                "odds_ratio": ratio,
+                "odds_ratio_low": None if low is None else math.exp(low),
+                "odds_ratio_high": None if high is None else math.exp(high),
+            }
+        )
+    return {
+        "title": "Logistic regression: y ~ age + smoking",
+        "level": 0.95,
+        "statistic": "z",
+        "ratio": "odds ratio",
+        "covariance": "HC0",
+        "coefficients": coefficients,
+        "numbers": {"records": 1234, "aic": 567.8, "events": None},
+        "sites": [{"name": HOSTILE, "records": 1234, "events": 12.0, "left_out": 3, "unknown_levels": 0}],
+        "notes": ["a note"],
+    }
 
 
 def text(browser, selector):
@@ -53,7 +90,7 @@ def drawn_series(browser, figure="progress"):
     return browser.evaluate(f"document.getElementById('{figure}').data.filter(t => t.mode !== 'markers').length")
 
 
-@pytest.mark.parametrize("name", ["one", "two", "rounding", "empty", "hostile"])
+@pytest.mark.parametrize("name", ["one", "two", "rounding", "empty", "hostile", "model"])
 def test_it_opens_without_a_complaint_and_asks_for_nothing(browser, pages, name):
     browser.go(pages[name])
     assert browser.complaints() == []
@@ -159,7 +196,7 @@ def test_hostile_names_are_shown_and_do_nothing(browser, pages):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("name", ["one", "two", "hostile"])
+@pytest.mark.parametrize("name", ["one", "two", "hostile", "model"])
 def test_nothing_is_cut_off_at_the_side(browser, pages, name, width):
     browser.go(pages[name], width=width)
     assert browser.evaluate("document.documentElement.scrollWidth") == width
@@ -171,6 +208,37 @@ def test_nothing_is_cut_off_at_the_side(browser, pages, name, width):
         }).map(part => part.outerHTML.slice(0, 80))"""
     )
     assert wide == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", ["one", "two", "model"])
+def test_the_curve_comes_before_the_sentences(browser, pages, name, width):
+    browser.go(pages[name], width=width)
+    top = "document.getElementById('{}').getBoundingClientRect().top"
+    curve = browser.evaluate(top.format("progress"))
+    assert curve < 250
+    assert curve < browser.evaluate(top.format("quantity"))
+    assert curve < browser.evaluate(top.format("findings-body"))
+    assert curve < browser.evaluate(top.format("summary-body"))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_model_has_a_table_and_a_forest_plot(browser, pages, width):
+    browser.go(pages["model"], width=width)
+    assert text(browser, "#model-title") == "Logistic regression: y ~ age + smoking"
+    cells = browser.evaluate("[...document.querySelectorAll('#model-coefficients tbody tr')].map(r => r.innerText)")
+    assert [line.split("\t")[0] for line in cells] == ["(intercept)", "age", HOSTILE, "gone"]
+    told = ["0.0500", "0.0100", "5.00", "<0.001", "0.0304 to 0.0696", "1.0513", "1.0309 to 1.0721"]
+    assert cells[1].split("\t")[1:] == told
+    drawn = browser.evaluate("document.getElementById('forest').data[0].x")
+    assert drawn == pytest.approx([1.0513, 1.3])  # no intercept, and nothing of what has no interval
+    assert browser.evaluate("document.getElementById('forest').layout.xaxis.type") == "log"
+    assert browser.complaints() == []
+
+
+def test_without_a_model_there_is_none(browser, pages):
+    browser.go(pages["one"])
+    assert browser.evaluate("document.getElementById('model').hidden")
 
 
 def test_themes_recolour_the_figures(browser, pages):

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import typer
 
-COMMANDS = ("fit", "compare", "certify", "report", "reproduce", "plan", "datasets", "flower")
+COMMANDS = ("fit", "predict", "cohort", "compare", "certify", "report", "reproduce", "plan", "datasets", "flower")
 """In the order of the help; each is a file of this folder, with a command of that name, or several, in it."""
 
 

@@ -73,6 +73,20 @@ def fit(
         bool, option(PROBLEM, "Of a formula: an effect of every site but the first.", "--site-effects")
     ] = False,
     cluster: Annotated[str | None, option(PROBLEM, "What standard errors are clustered by: site, or a column.")] = None,
+    summary: Annotated[
+        bool,
+        option(OUTPUT, "Of a formula: tables of coefficients, sites and the fit; with --out, model.json.", "--summary"),
+    ] = False,
+    covariance: Annotated[
+        str, option(OUTPUT, "Of --summary: standard errors of the model, or robust: HC0, HC1.")
+    ] = "model",
+    meta: Annotated[bool, option(OUTPUT, "Of --summary: each site's own fit, combined, besides.", "--meta")] = False,
+    diagnostics: Annotated[
+        bool, option(OUTPUT, "Of --summary, binomial: AUC, calibration and classification.", "--diagnostics")
+    ] = False,
+    standardise: Annotated[
+        bool, option(OUTPUT, "Of --summary: coefficients per standard deviation besides.", "--standardise")
+    ] = False,
     method: Annotated[str, option(RUN, METHOD_HELP)] = "danl",
     reference: ReferenceFlag = False,
     checkpoint: Annotated[
@@ -107,7 +121,7 @@ def fit(
     """
     with quick_imports():  # here: --help should not wait for them
         from danl.cli.display import console
-        from danl.cli.formula import analysis_of, fit_by_formula
+        from danl.cli.formula import analysis_of, asked_for, fit_by_formula
         from danl.cli.output import described, out_folder, requested, run_report, say_written, show_result, write_run
         from danl.cli.resumed import ResumedTrace, nothing_left
         from danl.run.checkpoint import Checkpoints, locked_checkpoints, make_checkpoints
@@ -126,6 +140,8 @@ def fit(
         raise bad_argument("FILE", files[0], "given with --formula, where every file is a site", "give one DATA")
     if analysis is not None and (reference or serve):
         raise InputError(f"--{'reference' if reference else 'serve'}: is not for --formula; leave it out")
+    tables = {"covariance": covariance, "meta": meta, "diagnostics": diagnostics, "standardise": standardise}
+    asked_tables = asked_for(tables, summary=summary, formula=formula)
     loggers = made_loggers(mlflow, tensorboard, f"{method} on {Path(options.data).name}")
     if on_sites(options.engine):
         if checkpoint is not None or resume is not None:
@@ -143,6 +159,7 @@ def fit(
                 options,
                 method,
                 analysis=analysis,
+                tables=asked_tables,
                 reference=reference,
                 live=live,
                 loggers=loggers,
@@ -163,6 +180,7 @@ def fit(
                 method,
                 analysis,
                 files or (),
+                tables=asked_tables,
                 live=live,
                 loggers=loggers,
                 out=out,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from danl._version import __version__
 from danl.callbacks import MLflow, TensorBoard
@@ -20,10 +20,14 @@ from danl.errors import InputError, bad_argument
 from danl.methods import make_method
 from danl.objective.problem import RemoteProblem
 from danl.policies import make_policy, read_profiles
+from danl.run.prepared import connected
 from danl.run.result import Result
 from danl.run.solver import solve
 from danl.run.trace import Trace
 from danl.wording import counted
+
+if TYPE_CHECKING:
+    from danl.statistics.fit import Tables
 
 NOT_WITH_A_FORMULA = {
     "workers": "every file is a site",
@@ -55,6 +59,20 @@ def analysis_of(options: RunOptions, asked: Mapping[str, Any]) -> Analysis | Non
     return Analysis(**given)
 
 
+def asked_for(tables: Mapping[str, Any], *, summary: bool, formula: str | None) -> Tables | None:
+    """The tables of --summary; None where it is not given."""
+    if summary and formula is None:
+        raise InputError("--summary: is of a formula, and there is none; add --formula")
+    if not summary:
+        for name, value in tables.items():
+            if value not in (False, "model"):
+                raise InputError(f"{_flag(name)}: is of --summary, which is not given; add --summary")
+        return None
+    from danl.statistics.fit import Tables  # here: other fits do without
+
+    return Tables(**tables)
+
+
 def sites_of(first: str, others: Sequence[str]) -> list[ShardReference]:
     """A site for every file, called as the file is without its suffix."""
     references = [ShardReference(path=path) for path in (first, *others)]
@@ -71,6 +89,7 @@ def fit_by_formula(
     analysis: Analysis,
     files: Sequence[str],
     *,
+    tables: Tables | None,
     live: bool,
     loggers: Sequence[MLflow | TensorBoard],
     out: Path | None,
@@ -78,14 +97,25 @@ def fit_by_formula(
     **arguments: Any,
 ) -> tuple[Result, bool]:
     """Fit an analysis on the files of sites; the result, and whether all of its files are written."""
+    from danl.statistics.fit import fit_of
+    from danl.statistics.fit_summary import summary_files
+    from danl.statistics.held_engine import HeldEngine
+
     screen = console()
     references = sites_of(options.data, files)
+    if tables is not None and options.l2 is not None:
+        raise InputError(f"--l2={options.l2:g}: its tables would not be those of the records; use --alpha")
     problem = RemoteProblem(references, analysis=analysis, alpha=options.alpha, l2=options.l2)
     made = make_method(options.with_batches(method))
     profiles = None if options.profiles is None else read_profiles(options.profiles)
     title = f"{analysis.formula}: {counted(len(references), 'site')}, {analysis.family}"
     trace = Trace() if live or out is not None else None
-    with warnings_shown(screen) as said, display(options, screen, title, method, trace, live) as shown:
+    with (
+        HeldEngine(make_engine(options.engine)) as engine,
+        warnings_shown(screen) as said,
+        display(options, screen, title, method, trace, live) as shown,
+    ):
+        problem = connected(problem, engine)
         result = solve(
             problem,
             method=made,
@@ -95,7 +125,7 @@ def fit_by_formula(
             max_rounds=options.rounds,
             tol=options.tol,
             seed=options.seed,
-            engine=make_engine(options.engine),
+            engine=engine,
             profiles=profiles,
             graph=options.graph,
             callback=[shown, *loggers],
@@ -103,13 +133,19 @@ def fit_by_formula(
             **arguments,
         )
         said.extend(result.notes)
+        fit = None if tables is None or result.status == "interrupted" else fit_of(problem, result, engine, tables)
     settings = result.settings
     request = {"danl": __version__, "analysis": analysis.to_dict(), "files": [each.path for each in references]}
-    missing = write_run(out, result, title, request | ending_of(result), screen)
+    files_of_fit = {} if fit is None else summary_files(fit)
+    missing = write_run(out, result, title, request | ending_of(result), screen, more=files_of_fit)
     data = {"data": options.data, "rows": int(sum(settings["rows"])), "sites": settings["sites"]}
     data |= {"formula": analysis.formula, "coefficients": coefficients(result), "left_out": settings["left_out"]}
     report = run_report(options, data, result, None if missing else out)
+    if fit is not None:
+        report["tables"] = fit.summary().to_dict()
     show_result(screen, title, report, result, as_json=as_json)
+    if fit is not None and not as_json:
+        print(fit.summary())
     return result, say_written(out, missing, screen)
 
 

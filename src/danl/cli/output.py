@@ -36,6 +36,8 @@ from danl.storage.folder import claimed
 from danl.wording import human_bytes, number
 
 RUN_FILES = ("history.csv", CONFIG, "model.npz", WORKERS, RESULT, "figure.png")
+TABLES = ("coefficients.csv", "summary.txt", "summary.json", "model.json")
+"""Those of `danl fit --summary` (`danl.statistics.fit_summary`)."""
 NO_FIGURES = ", without a figure: that needs matplotlib; install it with pip install 'danl[plots]'"
 MOST_FAILURES = 100
 """config.json names so many replies that did not come, one by one."""
@@ -63,8 +65,12 @@ def write_run(
     config: Mapping[str, Any],
     screen: Console,
     data: Dataset | None = None,
+    more: Mapping[str, Callable[[Path], object]] | None = None,
 ) -> list[str]:
-    """Write the files of a run into --out and return those that could not be written; `data` if the rows are here."""
+    """Write the files of a run into --out and return those that could not be written; `data` if the rows are here.
+
+    `more` are those of its tables; of a run without them there are none, whatever was there before.
+    """
     if out is None:
         return []
 
@@ -74,7 +80,8 @@ def write_run(
         else:
             path.unlink(missing_ok=True)  # of the run that --force replaces
 
-    files = files_of(result, None if data is None else data.classes)
+    files = dict(files_of(result, None if data is None else data.classes))
+    files |= dict.fromkeys(TABLES, lambda path: path.unlink(missing_ok=True)) | dict(more or {})
     missing = written(out, files | {CONFIG: lambda path: write_json(path, config), "figure.png": draw})
     remove_page(out, screen)
     return missing

@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,19 @@ from danl.checks import check_seconds
 from danl.cli.display import console
 from danl.cli.job import display, start_of, warnings_shown
 from danl.cli.options import RunOptions
-from danl.cli.output import ending_of, run_report, say_written, show_result, write_run
+from danl.cli.output import TABLES, ending_of, run_report, say_written, show_result, write_run
 from danl.design.analysis import Analysis
 from danl.errors import InputError, bad_argument
 from danl.federation.local_federation import running
+from danl.federation.run_config import OF_A_SUMMARY
 from danl.federation.submit import run_app
 from danl.methods import make_method
 from danl.objective.losses import make_loss
 from danl.policies import make_policy
 from danl.run.result import RESULT, Result
 from danl.spec import parse_spec
+from danl.statistics.fit import Tables
+from danl.storage.atomic import write_text
 from danl.wording import counted
 
 OPTIONS = {"dir": "", "superlink": "", "sites": 0, "deadline": 300.0, "wait": 120.0, "timeout": 3600.0}
@@ -38,6 +42,7 @@ def fit_on_sites(
     method: str,
     *,
     analysis: Analysis | None,
+    tables: Tables | None,
     reference: bool,
     live: bool,
     loggers: Sequence[MLflow | TensorBoard],
@@ -53,6 +58,8 @@ def fit_on_sites(
     if analysis is not None:
         config |= {key.replace("_", "-"): value for key, value in analysis.to_dict().items()}
         del config["weighting"], config["intercept"], config["loss"]
+    if tables is not None:
+        config |= {"summary": True} | {key: getattr(tables, key) for key in OF_A_SUMMARY}
     shared = Path(tempfile.mkdtemp(prefix="danl-fit-"))  # where the ServerApp writes and this process reads
     try:
         title = f"{options.data} on its sites"
@@ -60,6 +67,7 @@ def fit_on_sites(
             result = _watched([shown, *loggers], config, shared, target)
             said.extend(result.notes)
         sites = json.loads((shared / RESULT).read_text(encoding="utf-8"))["sites"]
+        texts = {name: (shared / name).read_text(encoding="utf-8") for name in TABLES if (shared / name).is_file()}
     finally:
         shutil.rmtree(shared, ignore_errors=True)
     settings = result.settings
@@ -68,11 +76,20 @@ def fit_on_sites(
         f"{counted(len(settings['regions']), 'region')}, {options.policy}, {settings['loss']}"
     )
     request = {"danl": __version__, "run_config": config, "sites": sites}
-    missing = write_run(out, result, title, request | ending_of(result), screen)
+    more = {name: partial(_write, text) for name, text in texts.items()}
+    missing = write_run(out, result, title, request | ending_of(result), screen, more=more)
     data_summary = {"data": options.data, "rows": int(sum(settings["rows"])), "sites": sites}
     report = run_report(options, data_summary, result, None if missing else out)
+    if "summary.json" in texts:
+        report["tables"] = json.loads(texts["summary.json"])
     show_result(screen, title, report, result, as_json=as_json)
+    if "summary.txt" in texts and not as_json:
+        print(texts["summary.txt"], end="")
     return result, say_written(out, missing, screen)
+
+
+def _write(text: str, path: Path) -> None:
+    write_text(path, text)
 
 
 def _watched(callbacks: list[Any], config: dict[str, Any], shared: Path, target: dict[str, Any]) -> Result:

@@ -27,9 +27,7 @@ from danl.checks import check_choice, check_number, check_share, check_whole
 from danl.data.partition import as_they_lie, partition
 from danl.data.shard import Shard
 from danl.errors import DanlWarning, InputError
-from danl.estimators.inference import Inference, request_inference
 from danl.estimators.saved import read_estimator, write_estimator
-from danl.estimators.summary import Summary
 from danl.objective.losses import Array
 from danl.objective.problem import Problem
 from danl.objective.regions import Regions
@@ -37,6 +35,8 @@ from danl.run.history import History, Row
 from danl.run.result import Result
 from danl.run.separation import endless, may_be_separated
 from danl.run.solver import solve
+from danl.statistics.inference import Inference, request_inference
+from danl.statistics.summary import Summary
 
 WHAT_TO_DO = {
     "max_rounds": "give it more rounds (max_rounds), scale the features, or add a penalty (a smaller C)",

@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from danl.errors import InputError
 from danl.estimators.base import DANLModel
-from danl.estimators.inference import sum_to_zero
 from danl.objective.losses import MULTINOMIAL, Array
 from danl.run.result import Result
+from danl.statistics.inference import sum_to_zero
 
 LABELS = "biu"
 """Kinds of arrays whose entries are labels whatever they are: booleans and whole numbers."""

@@ -15,9 +15,9 @@ import numpy as np
 
 from danl._version import __version__
 from danl.errors import InputError, warn
-from danl.estimators.inference import Inference
 from danl.run.checkpoint import plain_to_result, result_to_plain
 from danl.run.history import History
+from danl.statistics.inference import Inference
 from danl.storage.arrays import UnreadableError
 from danl.storage.atomic import write_bytes
 from danl.storage.serialize import from_file, plain, to_file

@@ -14,6 +14,7 @@ from danl.design.analysis import Analysis
 from danl.errors import bad_argument
 from danl.objective.layout import BY_CLASS
 from danl.spec import unknown_name
+from danl.statistics.fit import Tables
 
 Value = str | int | float | bool
 ERROR = "error.txt"
@@ -32,6 +33,11 @@ KEYS: dict[str, tuple[Value, str]] = {
     "missing": ("complete", "with a formula: complete leaves out records with missing values, error refuses them"),
     "site-effects": (False, "with a formula: an effect of every site"),
     "cluster": ("", "with a formula: what standard errors are clustered by, site or a column"),
+    "summary": (False, "with a formula: write tables and model.json, too"),
+    "covariance": ("model", "with summary: standard errors of the model, or robust: HC0, HC1"),
+    "meta": (False, "with summary: each site's own fit, combined, besides"),
+    "diagnostics": (False, "with summary, binomial: AUC, calibration and classification"),
+    "standardise": (False, "with summary: coefficients per standard deviation besides"),
     "loss": (
         "logistic",
         "logistic, multinomial:classes=3, squared, poisson, gamma, negative-binomial:alpha=0.5 or squared_hinge",
@@ -53,6 +59,8 @@ KEYS: dict[str, tuple[Value, str]] = {
 DEFAULTS = {key: default for key, (default, _) in KEYS.items()}
 OF_A_FORMULA = ("family", "event", "offset", "weights", "trials", "missing", "site-effects", "cluster")
 """Keys that say more of a formula."""
+OF_A_SUMMARY = ("covariance", "meta", "diagnostics", "standardise")
+"""Keys that say more of the tables."""
 
 
 def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -99,6 +107,19 @@ def analysis_of(values: Mapping[str, Any]) -> Analysis | None:
     if values["loss"] != DEFAULTS["loss"]:
         raise bad_argument("loss", values["loss"], "left out where there is a formula", "the family says it")
     return Analysis(formula=values["formula"], **{key.replace("-", "_"): value for key, value in given.items()})
+
+
+def tables_of(config: Mapping[str, Any]) -> Tables | None:
+    """The tables that a run configuration asks for; None where it asks for none."""
+    values = DEFAULTS | dict(config)
+    if not values["summary"]:
+        for key in OF_A_SUMMARY:
+            if values[key] != DEFAULTS[key]:
+                raise bad_argument(key, values[key], "given with summary=true", "leave it out")
+        return None
+    if not values["formula"]:
+        raise bad_argument("summary", values["summary"], "given with a formula", "leave it out, or write one")
+    return Tables(**{key: values[key] for key in OF_A_SUMMARY})
 
 
 def commented_toml(config: Mapping[str, Any]) -> str:

@@ -15,11 +15,15 @@ from flwr.serverapp import Grid, ServerApp
 
 from danl.engines.flower.engine import GridEngine
 from danl.errors import InputError
-from danl.federation.run_config import ERROR, solve_arguments
+from danl.federation.run_config import ERROR, solve_arguments, tables_of
 from danl.objective.problem import RemoteProblem
 from danl.run.history import History, Row
+from danl.run.prepared import connected
 from danl.run.result import Result, files_of, write_files
 from danl.run.solver import solve
+from danl.statistics.fit import fit_of
+from danl.statistics.fit_summary import summary_files
+from danl.statistics.held_engine import HeldEngine
 
 app = ServerApp()
 
@@ -43,13 +47,17 @@ def main(grid: Grid, context: Context) -> None:
 def run(grid: Any, config: Mapping[str, Any], folder: Path) -> Result:
     """Solve on the sites of a Grid and write the result into a folder."""
     problem, arguments, options = solve_arguments(config)
-    engine = GridEngine(grid, **options)
-    rows = History()
+    tables, rows = tables_of(config), History()
 
     def watched(row: Row) -> None:
         rows.append(row)
         rows.to_csv(folder / "history.csv")
 
-    result = solve(RemoteProblem(**problem), engine=engine, callback=watched, trace=True, **arguments)
-    write_files(folder, files_of(result, more={"sites": list(engine.site_names)}))
+    with HeldEngine(GridEngine(grid, **options)) as engine:
+        asked = connected(RemoteProblem(**problem), engine)
+        result = solve(asked, engine=engine, callback=watched, trace=True, **arguments)
+        files = files_of(result, more={"sites": list(engine.site_names)})
+        if tables is not None:  # they come first: result.json says that all is there
+            files = summary_files(fit_of(asked, result, engine, tables)) | files
+    write_files(folder, files)
     return result

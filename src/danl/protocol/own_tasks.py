@@ -52,6 +52,8 @@ class Workplace:
     seed: int
     least_rows: int = 1
     """The fewest rows that an answer may be of."""
+    min_cell: int = 1
+    """The fewest records that a cell of a table may be of, if it is of any."""
 
     def rows(self, purpose: int, size: int | None, *key: int) -> IntArray | None:
         """A mini-batch, drawn with replacement by a function of seed, purpose and key; None for all rows."""
@@ -73,6 +75,10 @@ class Workplace:
             raise FewRowsError
         return rows
 
+    def tellable(self, counts: Array) -> Array:
+        """Counts of records with nan for every cell of too few. Whoever sends sums of cells beside them tells these."""
+        return np.where((counts > 0) & (counts < self.min_cell), np.nan, counts)
+
 
 @dataclass(frozen=True)
 class OwnTask(ModelTask):
@@ -80,6 +86,11 @@ class OwnTask(ModelTask):
 
     gradient_field: ClassVar[str | None] = None
     """The field of the reply that is the whole gradient at w, where there is one."""
+    by_default: ClassVar[bool] = False
+    """Whether sites answer it unless their rules say otherwise: plain sums over all rows at w, or cells."""
+    cells: ClassVar[bool] = False
+    """Whether its numbers are counts in cells, of which it tells none of too few (`Workplace.tellable`): these are not
+    held against the number of rows."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -23,6 +23,8 @@ from danl.protocol.own_tasks import OWN_TASKS
 from danl.storage.arrays import UnreadableError, frame_header, frame_vectors, to_frame
 
 MAGIC = b"DNL1"
+COUNTS = 64
+"""Numbers a column, and the outcome, that tables and histograms have at most (`danl.tasks`)."""
 FRAME = 1024
 """Bytes that header and framing of a message take at most, beside its arrays and the text of a failure."""
 Message = Task | Reply | Failure
@@ -100,7 +102,7 @@ def most_bytes(d: int, n_regions: int) -> int:
 
     A whole Hessian and a gradient are shorter, and where d is small so are the moments. A failure's text comes on top.
     """
-    return 8 * (d * d + d * (d + 1) // 2 + 4 * d) + n_regions + FRAME
+    return 8 * (d * d + d * (d + 1) // 2 + 4 * d + COUNTS * (d + 1)) + n_regions + FRAME
 
 
 def _scalar(name: str, field: _Field, value: Any) -> Any:

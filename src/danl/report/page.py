@@ -23,7 +23,7 @@ from danl.report.payload import payload_of
 from danl.report.recorded import RecordedRun
 from danl.storage.atomic import write_text
 
-SCRIPTS = ("data.js", "draw.js", "text.js", "tables.js", "page.js")
+SCRIPTS = ("data.js", "draw.js", "text.js", "tables.js", "model.js", "page.js")
 """The page's own script, in the order it is put together."""
 
 

@@ -13,6 +13,7 @@ from danl._version import __version__
 from danl.report.comparison import comparison
 from danl.report.encode import MARKED_POINTS, chosen_rows, masks_of, row_columns
 from danl.report.findings import findings
+from danl.report.model import model_of
 from danl.report.recorded import NO_TRACE, RecordedRun
 from danl.report.stragglers import among_slowest
 from danl.run.history import KINDS, TRAINING
@@ -49,9 +50,11 @@ def payload_of(runs: Sequence[RecordedRun], *, live: bool = False) -> dict[str, 
 
 
 def title_of(runs: Sequence[RecordedRun]) -> str:
-    """One line: the data set and the method, or how many runs are compared."""
+    """One line: the model of a formula, or the data set and the method, or how many runs are compared."""
     data = list(dict.fromkeys(str(run.config_at("data", "name") or "") for run in runs))
     named = ", ".join(name for name in data if name)
+    if len(runs) == 1 and isinstance(runs[0].tables.get("title"), str):
+        return str(runs[0].tables["title"])
     if len(runs) == 1:
         what = ", ".join(part for part in (named, runs[0].method) if part)
         return what or runs[0].name
@@ -81,6 +84,7 @@ def run_payload(run: RecordedRun) -> dict[str, Any]:
         "no_masks": (NO_TRACE if run.trace is None else said) if masks is None else "",
         "since": run.known_since,
         "workers": None if run.trace is None else workers_of(run.trace),
+        "model": model_of(run.tables),
         "sections": sections_of(run),
         "notes": notes,
     }

@@ -31,6 +31,8 @@ class RecordedRun:
     history: History
     trace: Trace | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    """What `danl fit --summary` wrote of the model; empty where there is none."""
 
     @property
     def status(self) -> str:
@@ -99,7 +101,8 @@ def read_run(path: str | Path, name: str | None = None) -> RecordedRun:
     trace = _trace(path / "workers.npz")
     if trace is not None:
         _check_together(path, history, trace)
-    return RecordedRun(name or path.resolve().name, history, trace, config)
+    tables = _json(path / "summary.json", FIT)
+    return RecordedRun(name or path.resolve().name, history, trace, config, tables)
 
 
 def _compared(path: Path) -> list[tuple[str, Path]]:

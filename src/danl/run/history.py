@@ -27,8 +27,10 @@ FIELD_TRAINING = (
     *("proximal-step", "pruned-steps", "quadratic-steps", "step-constants"),
 )
 """Kinds of exchange of the field's methods, each called as its task is (`danl.tasks`): those that workers train in."""
-FIELD_KINDS = (*FIELD_TRAINING, "losses")
-"""All of them. They are written down, as a history is read without what makes one."""
+TABLE_KINDS = ("fit-questions", "null-model", "local-fit", "binned-counts", "column-counts")
+"""Kinds of exchange that ask what tables are made of (`danl.statistics`)."""
+FIELD_KINDS = (*FIELD_TRAINING, "losses", *TABLE_KINDS)
+"""All of them that are tasks of `danl.tasks`. They are written down, as a history is read without what makes one."""
 KINDS = ("hessian", "gradient", "loss", "local-steps", "smoothness", "moments", "scores", "check", *FIELD_KINDS)
 """Kinds of exchange a run of danl's own methods can have."""
 TRAINING = ("hessian", "gradient", "local-steps", *FIELD_TRAINING)

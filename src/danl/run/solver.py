@@ -15,6 +15,7 @@ from danl.engines import Engine, make_engine
 from danl.errors import InputError, bad_argument, warn
 from danl.frozen import replace
 from danl.methods import DANL, AnyMethod, Setup, make_method
+from danl.methods.follow_up import FollowUp
 from danl.methods.information import Information
 from danl.objective.centring import from_centred, to_centred
 from danl.objective.losses import outputs_of
@@ -133,7 +134,7 @@ def solve(
         mark = "" if checkpoints is None else fingerprint(run, begin)
         resumed = None if resume is None else Checkpoints(Path(resume)).newest(mark)
         start = None if resumed is None else resumed.start
-        may_centre = problem.intercept and problem.centre is None and not isinstance(run.method, Information)
+        may_centre = problem.intercept and problem.centre is None and not isinstance(run.method, Information | FollowUp)
         run = replace(run, may_centre=may_centre, ask_moments=may_centre and moments_fit(run.setup))
         if resumed is not None:
             for reason in resumed.passed_over:

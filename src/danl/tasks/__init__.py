@@ -1,11 +1,15 @@
-"""Tasks that bring their own work, by what is asked: those of the field's methods (`danl.protocol.own_tasks`).
+"""Tasks that bring their own work, by what is asked: those of the field's methods, and of tables of a fitted model.
 
 Importing this package makes them known to the wire, so that an engine's workers can read them.
 """
 
 from danl.tasks.batch_gradient import BatchGradientReply, BatchGradientTask
+from danl.tasks.binned_counts import BinnedReply, BinnedTask
+from danl.tasks.column_counts import ColumnsReply, ColumnsTask
+from danl.tasks.fit_questions import FitReply, FitTask
 from danl.tasks.gradient_differences import DifferenceReply, DifferenceTask
 from danl.tasks.learned_hessian import LearnReply, LearnTask
+from danl.tasks.local_fit import LocalFitReply, LocalFitTask
 from danl.tasks.newton_directions import (
     CorrectedDirectionTask,
     HessianProductsReply,
@@ -13,6 +17,7 @@ from danl.tasks.newton_directions import (
     NewtonDirectionReply,
     NewtonDirectionTask,
 )
+from danl.tasks.null_model import NullReply, NullTask
 from danl.tasks.proximal_step import ProximalStepReply, ProximalStepTask
 from danl.tasks.pruned_steps import PrunedStepsReply, PrunedStepsTask
 from danl.tasks.quadratic_steps import QuadraticStepsReply, QuadraticStepsTask
@@ -22,15 +27,25 @@ from danl.tasks.trial_losses import TrialLossesReply, TrialLossesTask
 __all__ = [
     "BatchGradientReply",
     "BatchGradientTask",
+    "BinnedReply",
+    "BinnedTask",
+    "ColumnsReply",
+    "ColumnsTask",
     "CorrectedDirectionTask",
     "DifferenceReply",
     "DifferenceTask",
+    "FitReply",
+    "FitTask",
     "HessianProductsReply",
     "HessianProductsTask",
     "LearnReply",
     "LearnTask",
+    "LocalFitReply",
+    "LocalFitTask",
     "NewtonDirectionReply",
     "NewtonDirectionTask",
+    "NullReply",
+    "NullTask",
     "ProximalStepReply",
     "ProximalStepTask",
     "PrunedStepsReply",

@@ -43,11 +43,13 @@ class Worker:
     """What is kept between tasks of this run, by name."""
     least_rows: int = 1
     """The fewest rows that a mini-batch of a task that brings its own work may be of."""
+    min_cell: int = 1
+    """The fewest records of a cell that a task may tell of."""
 
     @property
     def place(self) -> Workplace:
         """Where a task that brings its own work is worked on."""
-        return Workplace(self.index, self.objective, self.regions, self.seed, self.least_rows)
+        return Workplace(self.index, self.objective, self.regions, self.seed, self.least_rows, self.min_cell)
 
     def answer(self, task: msg.Task) -> msg.Reply | msg.Failure:
         """Do what the task asks; a failure where it counts on what is not kept here."""

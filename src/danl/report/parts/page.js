@@ -100,6 +100,7 @@ function showAll() {
 
 function showFigures() {
   showProgress();
+  showModel();
   showWho();
   showCoverage();
   showWorkers();
@@ -151,7 +152,7 @@ function makeControls() {
   choices("map", "radio", [{ value: "trained", label: "who trained" }, { value: "staleness", label: "staleness" }],
     (value) => value === state.map, (value) => { state.map = value; showWho(); });
   if (state.runs.length > 1) {
-    document.querySelector("main").prepend(byId("summary").closest("section")); // the table is what one looks for
+    byId("progress-head").closest("section").after(byId("summary").closest("section")); // the table is what one looks for
     byId("series").hidden = byId("run-choice").hidden = false;
     choices("series", "checkbox", state.runs.map((run, number) => {
       return { value: String(number), label: run.name, sign: lineSample(number) };

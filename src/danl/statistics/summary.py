@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from danl.checks import check_installed
-from danl.estimators.inference import DISPERSED, Inference
 from danl.objective.layout import Layout
 from danl.protocol.messages import Array
+from danl.statistics.inference import DISPERSED, Inference
 from danl.wording import coefficient, counted
 
 INTERCEPT = "(intercept)"
@@ -54,6 +55,47 @@ class Summary:
     """What exp(coef) is called, where it has a name: "odds ratio", "rate ratio", "mean ratio"."""
     covariance: Array
     """Of the coefficients, in the order of the lines."""
+    df: float | None = None
+    """Degrees of freedom of t, which the column `z` then has; None where it is normal."""
+
+    @classmethod
+    def table(
+        cls,
+        title: str,
+        notes: Sequence[str],
+        names: Sequence[str],
+        coef: Array,
+        covariance: Array,
+        *,
+        outputs: Sequence[str] | None = None,
+        level: float = 0.95,
+        ratio: str | None = None,
+        df: float | None = None,
+    ) -> Summary:
+        """The table of coefficients with a covariance; with `df` by the t distribution."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            std_err = np.sqrt(covariance.diagonal())
+            z = coef / std_err
+        if df is None:
+            reach, p_value = ndtri(0.5 + level / 2), 2 * ndtr(-np.abs(z))
+        else:
+            reach, p_value = stdtrit(df, 0.5 + level / 2), 2 * stdtr(df, -np.abs(z))
+        return cls(
+            title=title,
+            notes=tuple(notes),
+            outputs=tuple(outputs or [""] * len(names)),
+            names=tuple(names),
+            coef=coef,
+            std_err=std_err,
+            z=z,
+            p_value=p_value,
+            ci_low=coef - reach * std_err,
+            ci_high=coef + reach * std_err,
+            level=level,
+            ratio=ratio,
+            covariance=covariance,
+            df=df,
+        )
 
     @classmethod
     def of(
@@ -68,29 +110,19 @@ class Summary:
         doubts: tuple[str, ...] = (),
     ) -> Summary:
         """The table of a fitted model; remarks and doubts are notes of the estimator's own."""
-        order = _lines(layout)
+        order = lines_of(layout)
         covariance, phi = inference.covariance(layout, kind)
         covariance = covariance[np.ix_(order, order)]
-        coef = inference.w[order]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            std_err = np.sqrt(covariance.diagonal())
-            z = coef / std_err
-        reach = norm.ppf(0.5 + level / 2) * std_err
         columns = [*features, INTERCEPT] if layout.intercept else features
-        return cls(
-            title=TITLES[inference.loss],
-            notes=(_rows(inference), *remarks, *_notes(inference, layout, kind, phi), *doubts),
-            outputs=tuple(outputs[place // layout.columns] for place in order),
-            names=tuple(columns[place % layout.columns] for place in order),
-            coef=coef,
-            std_err=std_err,
-            z=z,
-            p_value=2 * norm.sf(np.abs(z)),
-            ci_low=coef - reach,
-            ci_high=coef + reach,
+        return cls.table(
+            TITLES[inference.loss],
+            (_rows(inference), *remarks, *_notes(inference, layout, kind, phi), *doubts),
+            [columns[place % layout.columns] for place in order],
+            inference.w[order],
+            covariance,
+            outputs=[outputs[place // layout.columns] for place in order],
             level=level,
             ratio=RATIOS.get(inference.loss),
-            covariance=covariance,
         )
 
     def to_frame(self) -> Any:
@@ -102,9 +134,10 @@ class Summary:
             index = pd.MultiIndex.from_arrays([list(self.outputs), list(self.names)], names=["class", "feature"])
         else:
             index = pd.Index(list(self.names), name="feature")
-        return pd.DataFrame(self._columns(), index=index)
+        return pd.DataFrame(self.columns(), index=index)
 
-    def _columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
+        """The numbers of the table, by the names of its columns."""
         columns = {name: getattr(self, name) for name in ("coef", "std_err", "z", "p_value", "ci_low", "ci_high")}
         if self.ratio is not None:
             name = self.ratio.replace(" ", "_")
@@ -117,11 +150,17 @@ class Summary:
         return columns
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, ratio_intervals: bool = False) -> str:
+        """The table as text."""
         percent = f"{100 * self.level:g}%"
         first = "class: feature" if any(self.outputs) else ""
-        head = [first, "coef", "std err", "z", "p", f"{percent} interval"] + ([self.ratio] if self.ratio else [])
+        statistic = "z" if self.df is None else "t"
+        ratios = [self.ratio, f"{percent} interval"][: 1 + ratio_intervals] if self.ratio else []
+        head = [first, "coef", "std err", statistic, "p", f"{percent} interval", *ratios]
         lines = []
-        values = zip(*self._columns().values(), strict=True)
+        values = zip(*self.columns().values(), strict=True)
         for output, name, (coef, std_err, z, p_value, low, high, *ratio) in zip(
             self.outputs, self.names, values, strict=True
         ):
@@ -133,7 +172,9 @@ class Summary:
                 "<0.001" if p_value < 0.001 else f"{p_value:.3f}",
                 f"{coefficient(low)} to {coefficient(high)}",
             ]
-            lines.append(cells + [coefficient(value) for value in ratio[:1]])
+            if ratio:
+                cells += [coefficient(ratio[0]), f"{coefficient(ratio[1])} to {coefficient(ratio[2])}"]
+            lines.append(cells[: len(head)])
         widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
         name_width, *others = widths
         table = ["  ".join([line[0].ljust(name_width), *map(str.rjust, line[1:], others)]) for line in [head, *lines]]
@@ -145,7 +186,7 @@ class Summary:
     __repr__ = __str__
 
 
-def _lines(layout: Layout) -> list[int]:
+def lines_of(layout: Layout) -> list[int]:
     """Places in w, in the order of the table: of each output the intercept first."""
     order = []
     for output in range(layout.n_outputs):

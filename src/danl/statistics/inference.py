@@ -23,7 +23,7 @@ from danl.engines import Engine
 from danl.errors import InputError, warn
 from danl.objective.centring import covariance_from_centred, to_centred
 from danl.objective.layout import Layout
-from danl.objective.problem import Problem
+from danl.objective.problem import Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.protocol.messages import Array
 from danl.run.history import Row
@@ -57,7 +57,7 @@ class Inference:
 
     def covariance(self, layout: Layout, kind: str) -> tuple[Array, float]:
         """Of the numbers of w, laid out as they are, and phi; nan where the data says nothing about a coefficient."""
-        inverse, unknown, rank = _inverse(self.hessian, layout)
+        inverse, unknown, rank = inverse_of(self.hessian, layout)
         phi = self._dispersion(layout, inverse, rank)
         if kind == "observed":
             covariance = phi / self.total_weight * inverse
@@ -93,7 +93,7 @@ def _refuse_other_rows(answer: Result, result: Result) -> None:
 
 
 def request_inference(
-    problem: Problem,
+    problem: Problem | RemoteProblem,
     result: Result,
     regions: Regions,
     engine: str | Engine,
@@ -101,7 +101,10 @@ def request_inference(
     scores: bool,
     known: Inference | None = None,
 ) -> tuple[Inference, tuple[Row, ...]]:
-    """Ask the workers for what is not known yet; return it all, and the rows of the exchanges it took."""
+    """Ask the workers for what is not known yet; return it all, and the rows of the exchanges it took.
+
+    A problem by reference must know its workers (`RemoteProblem.described`).
+    """
     layout = result.layout
     w = sum_to_zero(result.w, layout)
     asked = problem.centred_by(result.centre)
@@ -141,7 +144,7 @@ def sum_to_zero(w: Array, layout: Layout) -> Array:
     return np.asarray((rows - rows.mean(axis=0)).ravel())
 
 
-def _inverse(hessian: Array, layout: Layout) -> tuple[Array, NDArray[np.bool_], int]:
+def inverse_of(hessian: Array, layout: Layout) -> tuple[Array, NDArray[np.bool_], int]:
     """The inverse on all directions the data determines, the coefficients it does not determine, and the rank.
 
     A shift of all classes alike is not estimated: the inverse has nothing in it.

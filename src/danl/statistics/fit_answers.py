@@ -1,0 +1,184 @@
+r"""What the sites answer about a fitted model, and the covariances of its coefficients that follow.
+
+With I the expected information, H the observed, M the meat of the units (`danl.tasks.fit_questions`), all sums over
+every row of every site, phi the dispersion, n records, p the rank and G clusters:
+
+    model      phi I^-1
+    HC0        H^-1 M H^-1                  robust to a wrong variance; units are records
+    HC1        HC0 n / (n - p)
+    cluster    H^-1 M H^-1                  units are clusters, times G / (G - 1) (n - 1) / (n - p)
+               with the small-sample correction, which is the default here and in statsmodels
+
+Clusters by site need no meat of the sites: the gradient of a site is what its cluster adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from danl.errors import InputError
+from danl.methods.follow_up import FollowUp
+from danl.objective.centring import covariance_from_centred, to_centred
+from danl.objective.layout import Layout
+from danl.objective.likelihood import FAMILY_OF_LOSS, family_of
+from danl.objective.problem import Problem, RemoteProblem
+from danl.protocol.messages import Array, Failure, unpack
+from danl.run.history import Row
+from danl.run.result import Result
+from danl.run.solver import solve
+from danl.statistics.held_engine import HeldEngine
+from danl.statistics.inference import inverse_of
+from danl.tasks.fit_questions import SUMS, Units
+
+NOT_CANONICAL = ("gamma", "negative-binomial")
+"""Families whose observed information depends on the outcomes."""
+NULL_STEPS = 30
+"""Newton steps to the model without features."""
+NULL_DECREMENT = 1e-12
+"""What is left of its deviance, as a share, that ends them."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The answers to one question: an array of each field, a row a worker of `workers`; and who did not answer."""
+
+    workers: NDArray[np.int64]
+    arrays: dict[str, Array]
+    failures: tuple[Failure, ...]
+    rows: tuple[Row, ...]
+
+
+def ask(problem: Problem | RemoteProblem, task: str, w: Array, engine: HeldEngine, **options: Any) -> Asked:
+    """Ask every worker one question about w."""
+    result = solve(problem, method=FollowUp(task, options), w0=w, monitor=False, engine=engine)
+    arrays = dict(result.products)
+    if "workers" not in arrays:
+        why = "; ".join(sorted({failure.detail for failure in result.failures})) or result.status
+        raise InputError(f"{task}: no site answered: {why}")
+    workers = arrays.pop("workers").astype(np.int64)
+    silent = {failure.worker: failure for failure in result.failures if failure.worker not in workers}
+    return Asked(workers, arrays, tuple(silent.values()), tuple(result.history))
+
+
+@dataclass(frozen=True)
+class FitAnswers:
+    """What the sites said of the model w, on columns from which `centre` was subtracted."""
+
+    w: Array
+    layout: Layout
+    centre: Array | None
+    family: str
+    asked: Asked
+    penalty: float
+    """On half the square of every coefficient, in the sum over the rows."""
+    null_deviance: float
+    rows: tuple[Row, ...]
+
+    @property
+    def sums(self) -> dict[str, float]:
+        """`SUMS` over all workers."""
+        return dict(zip(SUMS, self.asked.arrays["sums"].sum(axis=0).tolist(), strict=True))
+
+    def of_worker(self, place: int) -> dict[str, float]:
+        """`SUMS` of the worker at a place of `asked.workers`."""
+        return dict(zip(SUMS, self.asked.arrays["sums"][place].tolist(), strict=True))
+
+    def _matrix(self, name: str) -> Array:
+        return unpack(self.asked.arrays[name].sum(axis=0), self.layout.n_coefficients)
+
+    @property
+    def _penalties(self) -> Array:
+        return np.where(self.layout.penalised, self.penalty, 0.0)
+
+    @property
+    def expected(self) -> Array:
+        """I, with the penalty."""
+        return self._matrix("expected") + np.diag(self._penalties)
+
+    @property
+    def observed(self) -> Array:
+        """H, with the penalty."""
+        both = self.asked.arrays["observed"].shape[1] > 0
+        return self._matrix("observed") + np.diag(self._penalties) if both else self.expected
+
+    def distance(self) -> float:
+        """How far w is from the best model of those that answered: the Newton decrement in standard errors."""
+        gradient = self.asked.arrays["gradient"].sum(axis=0) + self._penalties * self.w
+        inverse = inverse_of(self.observed, self.layout)[0]
+        return float(np.sqrt(max(gradient @ inverse @ gradient, 0.0)))
+
+    def covariance(
+        self, kind: str, *, dispersion: float, records: float, correction: bool = True
+    ) -> tuple[Array, int, int]:
+        """Of the numbers of w, for the columns as they were; the rank, and the number of clusters (0 of the others)."""
+        observed = kind != "model"
+        inverse, unknown, rank = inverse_of(self.observed if observed else self.expected, self.layout)
+        clusters, factor = 0, 1.0
+        if kind == "model":
+            covariance = dispersion * inverse
+        else:
+            if kind == "cluster by site":
+                gradients = self.asked.arrays["gradient"]
+                middle, clusters = gradients.T @ gradients, len(gradients)
+            else:
+                middle = self._matrix("meat")
+                clusters = int(self.sums["clusters"])
+            if kind.startswith("cluster"):
+                if clusters < 2:
+                    raise InputError(f"cluster: found {clusters} cluster; standard errors by clusters need some dozens")
+                if correction:
+                    factor = clusters / (clusters - 1.0) * (records - 1.0) / (records - rank)
+            elif kind == "HC1":
+                factor = records / (records - rank)
+            covariance = factor * inverse @ middle @ inverse
+        covariance = covariance_from_centred(covariance, self.layout, self.centre)
+        if self.centre is not None and self.layout.intercept:
+            unknown = unknown.copy()
+            unknown[-1] |= bool((unknown[:-1] & (self.centre != 0)).any())
+        covariance[unknown, :] = covariance[:, unknown] = np.nan
+        return covariance, rank, clusters
+
+
+def ask_about_fit(
+    problem: Problem | RemoteProblem, result: Result, engine: HeldEngine, *, units: Units = "none", trials: bool = False
+) -> FitAnswers:
+    """Ask the workers what the tables of a fitted model are made of: one exchange.
+
+    With offsets, or without an intercept, the model without features takes some more.
+    """
+    family, layout = family_of(problem.loss), result.layout
+    asked_of = problem.centred_by(result.centre)
+    w = to_centred(result.w, layout, result.centre)
+    null = float(result.w0[-1]) if layout.intercept and not np.any(result.w0[:-1]) else 0.0
+    options = {"null": null, "units": units, "both": family in NOT_CANONICAL, "trials": trials}
+    asked = ask(asked_of, "fit-questions", w, engine, **options)
+    total = asked.arrays["sums"][:, [SUMS.index(name) for name in ("null_loss", "null_first", "null_second")]]
+    of_records = float(asked.arrays["sums"][:, SUMS.index("of_records")].sum())
+    deviance, rows = _null_deviance(asked_of, engine, null, total.sum(axis=0), family, of_records)
+    assert problem.alpha is not None
+    weight = float(asked.arrays["sums"][:, SUMS.index("weight")].sum())
+    return FitAnswers(w, layout, result.centre, family, asked, problem.alpha * weight, deviance, (*asked.rows, *rows))
+
+
+def _null_deviance(
+    problem: Problem | RemoteProblem, engine: HeldEngine, null: float, sums: Array, family: str, of_records: float
+) -> tuple[float, Sequence[Row]]:
+    """The deviance of the best model without features, by Newton's method from `null` on."""
+    rows: list[Row] = []
+    for _ in range(NULL_STEPS):
+        loss, first, second = sums.tolist()
+        left = 0.5 * first**2 / second if second > 0 else 0.0
+        if family == "gaussian" or left <= NULL_DECREMENT * abs(loss) or not second > 0:
+            return 2.0 * (loss - left - of_records), rows
+        null -= float(np.clip(first / second, -5.0, 5.0))
+        asked = ask(problem, "null-model", np.zeros(problem.n_coefficients), engine, null=null)
+        sums, rows = asked.arrays["sums"].sum(axis=0), [*rows, *asked.rows]
+    return np.nan, rows
+
+
+__all__ = ["FAMILY_OF_LOSS", "Asked", "FitAnswers", "ask", "ask_about_fit"]

@@ -1,0 +1,77 @@
+r"""Outcomes counted in bins of what the model predicts: for calibration, AUC and a classification table over all sites.
+
+A bin is a range of margins; of each, the events and the others in it, and the sum of the predicted probabilities. A
+count below the site's smallest cell is not sent, but -1. A count that could be had as the rest of a total is not sent
+either: of each outcome either no cell is hidden, or two and together enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from danl.objective.likelihood import record_sums
+from danl.protocol.messages import Array, Reply
+from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
+from danl.tasks.fit_questions import weights_of
+
+HIDDEN = -1.0
+SMALLEST_CELL = 3
+"""Where a site does not say otherwise."""
+
+
+@dataclass(frozen=True)
+class BinnedReply(Reply):
+    """Of each bin the others and the events; and the predicted sum of both, 0 where one of them is hidden."""
+
+    trains = False
+
+    others: Array
+    events: Array
+    predicted: Array
+
+
+@dataclass(frozen=True)
+class BinnedTask(OwnTask):
+    """Send counts of a binary outcome in bins of the margins; `edges` part them, without the outer two."""
+
+    name, answer = "binned-counts", BinnedReply
+    by_default = True
+    cells = True
+
+    edges: Array
+
+    def work(self, place: Workplace) -> BinnedReply:
+        objective, bins = place.objective, len(self.edges) + 1
+        z, s, y = objective.margins(self.w), weights_of(objective), objective.y
+        bin_of = np.searchsorted(self.edges, z, side="right")
+        least = getattr(place, "min_cell", SMALLEST_CELL)
+        others, events = (binned(bin_of[y == outcome], s[y == outcome], bins, least) for outcome in (0, 1))
+        predicted = record_sums(s * objective.loss.mean(z), bin_of)  # type: ignore[attr-defined]
+        predicted = np.pad(predicted, (0, bins - len(predicted)))
+        predicted[(others == HIDDEN) | (events == HIDDEN)] = 0.0
+        return BinnedReply(place.worker, self.exchange, others, events, predicted)
+
+    def fault(self, reply: Any, d: int) -> str | None:
+        bins = len(self.edges) + 1
+        return vectors_fault(reply, {"others": bins, "events": bins, "predicted": bins})
+
+    def work_rows(self, rows: int, entries_per_row: float) -> float:
+        return 2.0 * rows
+
+
+def binned(bin_of: NDArray[np.intp], weights: Array, bins: int, least: int) -> Array:
+    """The sum of the weights in each bin, `HIDDEN` where it is of too few rows.
+
+    Others are hidden besides until none of them is what the rest leaves of a total.
+    """
+    rows, counts = np.bincount(bin_of, minlength=bins), np.bincount(bin_of, weights, bins)
+    small = (rows > 0) & (rows < least)
+    for place in np.argsort(rows, kind="stable") if small.any() else ():
+        if np.count_nonzero(small) > 1 and rows[small].sum() >= least:
+            break
+        small[place] |= rows[place] > 0
+    return np.where(small, HIDDEN, counts)

@@ -1,0 +1,89 @@
+"""Tables of a fit on Flower's sites: the same numbers as in one process, and the files beside the result."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install danl[flower]")
+pytest.importorskip("formulaic")
+
+import danl
+from danl.engines.flower.clientapp import app
+from danl.engines.flower.engine import GridEngine
+from danl.errors import InputError
+from danl.federation.run_config import tables_of
+from danl.federation.serverapp import run
+from tests.flower.fake_grid import FakeGrid
+from tests.statistics.hospitals import FAMILIES, frames
+
+RIGHT = "age + dose + C(smoking, reference='never')"
+
+
+@pytest.fixture
+def configs(tmp_path):
+    made = []
+    for name, frame in frames().items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        made.append({"name": name, "data": str(tmp_path / f"{name}.csv")})
+    return made
+
+
+def engine_of(configs):
+    return GridEngine(FakeGrid(app, configs), sites=len(configs), wait=280.0, deadline=280.0, poll=0.001)
+
+
+def local(configs, formula, **options):
+    return danl.glm(formula, sites={each["name"]: each["data"] for each in configs}, **options)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_glm_is_the_local_one(family, configs):
+    formula, options = f"{FAMILIES[family]} ~ {RIGHT}", {"family": family, "meta": True, "cluster": "ward"}
+    options |= {"offset": "log(days)", "standardise": True, "diagnostics": True}
+    there, here = danl.glm(formula, engine=engine_of(configs), **options), local(configs, formula, **options)
+    np.testing.assert_allclose(there.coef, here.coef, rtol=1e-9)
+    np.testing.assert_allclose(there.covariance, here.covariance, rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(there.meta.random, here.meta.random, rtol=1e-7)
+    np.testing.assert_allclose(there.scales, here.scales, rtol=1e-12)
+    assert there.numbers.aic == pytest.approx(here.numbers.aic, rel=1e-10)
+    assert [site.name for site in there.sites] == ["north", "south", "west"]
+    assert there.exchanges == here.exchanges
+
+
+def test_a_cohort_is_the_local_one(configs):
+    columns = ["age", "smoking", "dose", "death", "days"]
+    there = danl.cohort(columns=columns, engine=engine_of(configs))
+    here = danl.cohort(columns=columns, sites={each["name"]: each["data"] for each in configs})
+    assert {(line.column, line.level, line.site) for line in there.lines} == {
+        (line.column, line.level, line.site) for line in here.lines
+    }
+    means = [[line.mean for line in each.lines if line.site == "all sites"] for each in (there, here)]
+    np.testing.assert_allclose(*means, rtol=1e-12)
+
+
+def test_the_run_configuration_has_the_tables(configs, tmp_path):
+    out = tmp_path / "result"
+    out.mkdir()
+    config = {"formula": f"death ~ {RIGHT}", "family": "binomial", "sites": 3, "wait": 280.0, "tol": 1e-10}
+    result = run(FakeGrid(app, configs), config | {"summary": True, "covariance": "HC0", "meta": True}, out)
+    told = json.loads((out / "summary.json").read_text())
+    expected = local(configs, f"death ~ {RIGHT}", family="binomial", covariance="HC0", meta=True)
+    assert [each["coef"] for each in told["coefficients"]] == pytest.approx(expected.coef.tolist(), rel=1e-8)
+    assert [each["std_err"] for each in told["coefficients"]] == pytest.approx(expected.std_err.tolist(), rel=1e-7)
+    assert danl.Model.read(out).records == expected.numbers.records
+    assert {"coefficients.csv", "summary.txt", "model.json", "result.json"} <= {path.name for path in out.iterdir()}
+    assert result.status == "converged"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"meta": True, "formula": "y ~ a"}, "meta=True: must be given with summary=true"),
+        ({"summary": True}, "summary=True: must be given with a formula"),
+        ({"summary": True, "formula": "y ~ a", "covariance": "HC7"}, "covariance='HC7'"),
+    ],
+)
+def test_a_wrong_configuration_is_said(config, message):
+    with pytest.raises(InputError, match=message):
+        tables_of(config)

@@ -1,0 +1,79 @@
+"""The table of the cohort, against pandas."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import danl
+from danl import InputError
+from tests.statistics.hospitals import frames
+
+pytest.importorskip("formulaic")
+
+COLUMNS = ["age", "smoking", "dose", "death"]
+
+
+@pytest.fixture(scope="module")
+def table():
+    return danl.cohort(columns=COLUMNS, sites=frames())
+
+
+def complete(site):
+    frame = pd.concat(frames().values()) if site == "all sites" else frames()[site]
+    return frame.dropna(subset=COLUMNS)
+
+
+def line(table, column, site, level=None):
+    return next(each for each in table.lines if (each.column, each.level, each.site) == (column, level, site))
+
+
+@pytest.mark.parametrize("site", ["north", "south", "west", "all sites"])
+def test_moments_counts_and_quartiles(table, site):
+    frame = complete(site)
+    assert table.records[site] == len(frame)
+    for column in ("age", "dose"):
+        found = line(table, column, site)
+        assert found.mean == pytest.approx(frame[column].mean(), rel=1e-9)
+        assert found.std == pytest.approx(frame[column].std(), rel=1e-9)
+        expected = frame[column].quantile([0.25, 0.5, 0.75])
+        np.testing.assert_allclose(found.quartiles, expected, atol=0.15 * frame[column].std())
+    for level, count in frame.smoking.value_counts().items():
+        assert line(table, "smoking", site, level).count == count
+    ones = line(table, "death", site)
+    assert ones.count == pytest.approx(frame.death.sum())
+    assert np.isnan(ones.quartiles).all()
+
+
+def test_missing_values_are_of_all_records(table):
+    for site, frame in frames().items():
+        assert line(table, "age", site).missing == frame.age.isna().sum()
+        assert table.left_out[site] == len(frame) - len(complete(site))
+
+
+def test_a_formula_in_place_of_columns():
+    found = danl.cohort("death ~ age + smoking", sites=frames(), family="binomial")
+    assert {each.column for each in found.lines} == {"age", "smoking", "death"}
+    words = {name: frame.assign(death=frame.death.map({0: "no", 1: "yes"})) for name, frame in frames().items()}
+    found = danl.cohort("death ~ age", sites=words, family="binomial")
+    frame = words["north"].dropna(subset=["age"])
+    assert line(found, "death", "north", "yes").count == (frame.death == "yes").sum()
+
+
+def test_text_frame_csv_and_json(table, tmp_path):
+    text = str(table)
+    assert "smoking=former" in text
+    assert "median (quartiles)" in text
+    assert table.to_frame().loc[("age", np.nan, "north"), "mean"].item() == line(table, "age", "north").mean
+    told = json.loads(table.to_json(tmp_path / "t.json"))
+    assert told["sites"] == ["north", "south", "west", "all sites"]
+    assert len(told["lines"]) == len(table.lines)
+    assert len(table.to_csv(tmp_path / "t.csv").splitlines()) == len(table.lines) + 1
+
+
+def test_wrong_arguments():
+    with pytest.raises(InputError, match="one of the two"):
+        danl.cohort(sites=frames())
+    with pytest.raises(InputError, match="at least two columns"):
+        danl.cohort(columns=["age"], sites=frames())

@@ -1,0 +1,222 @@
+"""`danl.glm` over three sites: statsmodels' numbers on the pooled complete records."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import danl
+from danl import InputError
+from tests.statistics.hospitals import FAMILIES, frames, matrix, pooled, their_family
+
+sm = pytest.importorskip("statsmodels.api")
+pytest.importorskip("formulaic")
+
+RIGHT = "age + dose + C(smoking, reference='never')"
+
+
+def ours(outcome, family, **options):
+    return danl.glm(f"{outcome} ~ {RIGHT}", sites=frames(), family=family, **options)
+
+
+def theirs(y, X, family, fit=None, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return sm.GLM(y, X, family=their_family(family), **options).fit(tol=1e-14, maxiter=300, **(fit or {}))
+
+
+def close(one, other, rtol=1e-6):
+    np.testing.assert_allclose(one, other, rtol=rtol)
+
+
+def same_fit(fit, expected):
+    close(fit.coef, expected.params)
+    close(fit.std_err, expected.bse)
+    numbers = fit.numbers
+    close(numbers.deviance, expected.deviance)
+    close(numbers.null_deviance, expected.null_deviance)
+    close(numbers.log_likelihood, expected.llf)
+    close(numbers.aic, expected.aic)
+    close(numbers.pearson_chi2, expected.pearson_chi2)
+    close(numbers.dispersion, expected.scale)
+    assert numbers.df_resid == expected.df_resid
+    assert numbers.df_null == numbers.df_resid + numbers.rank - 1
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("offset", [False, True])
+@pytest.mark.parametrize("site_effects", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_with_site_effects_offsets_and_weights(family, site_effects, offset, weighted):
+    outcome, data = FAMILIES[family], pooled()
+    options = {"offset": "log(days)"} if offset else {}
+    options |= {"weights": "copies"} if weighted else {}
+    other = {"offset": np.log(data.days)} if offset else {}
+    other |= {"freq_weights": data.copies} if weighted else {}
+    fit = ours(outcome, family, site_effects=site_effects, **options)
+    same_fit(fit, theirs(data[outcome], matrix(site_effects=site_effects), family, **other))
+    assert fit.converged
+    assert fit.names[:5] == ("(intercept)", "age", "dose", "smoking[current]", "smoking[former]")
+    assert fit.names[5:] == (("site[south]", "site[west]") if site_effects else ())
+
+
+def test_successes_of_trials():
+    data = pooled()
+    y = np.column_stack([data.cured, data.trials - data.cured])
+    for offset in (None, "dose"):
+        fit = ours("cured", "binomial", trials="trials", offset=offset)
+        same_fit(fit, theirs(y, matrix(), "binomial", offset=None if offset is None else data.dose))
+        assert fit.numbers.records == len(data)
+
+
+@pytest.mark.parametrize("kind", ["HC0", "HC1"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_robust_standard_errors(family, kind):
+    data, n = pooled(), len(pooled())
+    expected = theirs(data[FAMILIES[family]], matrix(), family, fit={"cov_type": "HC0"})
+    factor = n / (n - 5) if kind == "HC1" else 1.0  # statsmodels' GLM has no correction; its OLS has this one
+    close(ours(FAMILIES[family], family, covariance=kind).std_err, expected.bse * np.sqrt(factor))
+    if family == "gaussian":
+        close(ours("pressure", family, covariance=kind).std_err, sm.OLS(data.pressure, matrix()).fit(cov_type=kind).bse)
+
+
+def test_robust_standard_errors_of_weighted_records_and_of_trials():
+    data = pooled()
+    expected = theirs(data.falls, matrix(), "poisson", fit={"cov_type": "HC0"}, freq_weights=data.copies)
+    close(ours("falls", "poisson", covariance="HC0", weights="copies").std_err, expected.bse)
+    y = np.column_stack([data.cured, data.trials - data.cured])
+    close(
+        ours("cured", "binomial", covariance="HC0", trials="trials").std_err,
+        theirs(y, matrix(), "binomial", fit={"cov_type": "HC0"}).bse,
+    )
+    with pytest.raises(InputError, match=r"covariance='HC0': must be 'model' where records have both"):
+        ours("cured", "binomial", covariance="HC0", trials="trials", weights="copies")
+
+
+@pytest.mark.parametrize("correction", [True, False])
+@pytest.mark.parametrize("cluster", ["ward", "site"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_clustered_standard_errors(family, cluster, correction):
+    data = pooled()
+    groups = data.site if cluster == "site" else data.site + data.ward  # a ward is within a site
+    kwds = {"groups": np.unique(groups, return_inverse=True)[1], "use_correction": correction}
+    fit = {"cov_type": "cluster", "cov_kwds": kwds}
+    expected = theirs(data[FAMILIES[family]], matrix(), family, fit=fit)
+    found = ours(FAMILIES[family], family, cluster=cluster, small_sample=correction)
+    close(found.std_err, expected.bse)
+    assert found.n_clusters == groups.nunique()
+
+
+def test_a_gaussian_table_is_by_t_and_the_others_by_z():
+    data = pooled()
+    table = ours("pressure", "gaussian").summary().table
+    expected = sm.OLS(data.pressure, matrix()).fit()
+    close(table.z, expected.tvalues)
+    close(table.p_value, expected.pvalues)
+    close(np.column_stack([table.ci_low, table.ci_high]), expected.conf_int())
+    assert table.df == expected.df_resid
+    table = ours("death", "binomial").summary(level=0.9).table
+    expected = theirs(data.death, matrix(), "binomial")
+    close(table.p_value, expected.pvalues)
+    close(np.column_stack([table.ci_low, table.ci_high]), expected.conf_int(0.1))
+    close(table.columns()["odds_ratio_high"], np.exp(np.asarray(expected.conf_int(0.1))[:, 1]))
+
+
+def test_without_an_intercept():
+    data = pooled()
+    fit = danl.glm("falls ~ 0 + age + dose", data=data, site="site", family="poisson")
+    same_fit(fit, theirs(data.falls, matrix()[:, 1:3], "poisson"))
+
+
+def test_the_split_makes_no_difference():
+    data = pooled()
+    expected = theirs(data.death, matrix(), "binomial")
+    for options in ({"data": data}, {"data": data, "site": "ward"}, {"data": data.sample(frac=1, random_state=0)}):
+        fit = danl.glm(f"death ~ {RIGHT}", family="binomial", **options)
+        same_fit(fit, expected)
+
+
+def test_files_and_references(tmp_path):
+    paths = {}
+    for name, frame in frames().items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        paths[name] = tmp_path / f"{name}.csv"
+    expected = ours("death", "binomial")
+    references = [danl.ShardReference(path=str(path), name=name) for name, path in paths.items()]
+    for sites in (paths, references, list(paths.values())):
+        fit = danl.glm(f"death ~ {RIGHT}", sites=sites, family="binomial")
+        close(fit.coef, expected.coef, rtol=1e-9)
+        assert [site.name for site in fit.sites] == ["north", "south", "west"]
+
+
+def test_what_each_site_has():
+    fit = ours("death", "binomial")
+    for site in fit.sites:
+        frame = frames()[site.name]
+        complete = frame.dropna()
+        assert (site.records, site.left_out) == (len(complete), len(frame) - len(complete))
+        assert site.events == complete.death.sum()
+    close(sum(site.deviance for site in fit.sites), fit.numbers.deviance, rtol=1e-12)
+    assert fit.numbers.events == pooled().death.sum()
+
+
+def test_one_exchange_after_the_fit_tells_it_all():
+    fit = ours("death", "binomial")
+    assert fit.exchanges == len(fit.result.history) + 1
+    fit = ours("cost", "gamma", cluster="ward")
+    assert fit.exchanges == len(fit.result.history) + 1
+
+
+def test_a_site_that_is_away_for_the_questions_is_named():
+    last = len(ours("death", "binomial").result.history)
+    engine = danl.engines.Local(away={1: (0, None)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = ours("death", "binomial", engine=engine)
+    assert [site.name for site in fit.sites] == ["north", "west"]
+    assert "south" in fit.absent[0]
+    assert last > 1
+
+
+def test_a_penalty_is_said():
+    fit = ours("death", "binomial", alpha=0.1)
+    assert any("PENALISED" in note for note in fit.notes)
+    assert "PENALISED" in str(fit.summary())
+
+
+def test_separation_is_said():
+    data = pooled().assign(death=lambda frame: (frame.age > 60).astype(int))
+    with pytest.warns(danl.DanlWarning, match="separable"):
+        fit = danl.glm("death ~ age", data=data, family="binomial")
+    assert any("SEPARABLE" in note for note in fit.notes)
+
+
+def test_a_fit_that_did_not_end_is_said():
+    with pytest.warns(danl.DanlWarning, match="NOT CONVERGED"):
+        fit = ours("death", "binomial", max_rounds=1)
+    assert any("NOT CONVERGED" in note for note in fit.notes)
+    assert not fit.converged
+
+
+def test_a_collinear_column_has_no_standard_error():
+    data = pooled().assign(twice=lambda frame: 2 * frame.age)
+    with pytest.warns(danl.DanlWarning, match="says nothing about"):
+        fit = danl.glm("pressure ~ age + twice + dose", data=data)
+    assert np.isnan(fit.std_err).tolist() == [False, True, True, False]
+    assert fit.numbers.rank == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": 3, "sites": {}}, "data and sites: give one of them"),
+        ({"sites": {}, "site": "ward"}, "site='ward': must be left out"),
+        ({"sites": {"a": 3}}, "sites='int': must be a file or a data frame"),
+        ({"data": "x.csv", "site": "ward"}, "site='ward': must be left out for a file"),
+        ({"data": pooled(), "site": "nowhere"}, "site='nowhere': must be a column of data"),
+        ({"data": pooled(), "covariance": "HC9"}, "covariance='HC9'"),
+    ],
+)
+def test_wrong_arguments(options, message):
+    with pytest.raises(InputError, match=message):
+        danl.glm("death ~ age", family="binomial", **options)
