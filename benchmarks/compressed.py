@@ -1,7 +1,7 @@
-"""Hessians compressed on their way: exchanges and bytes to gap 1e-8 for every compressor, as the table in docs/method.md.
+"""Hessians compressed on their way: exchanges and bytes to gap 1e-8 by compressor, as the table in docs/method.md.
 
-10 workers, 4 regions, full masks, from zero. Beside whole Hessians in float64 and float32, and the sketch that is a part
-of the Hessian as well.
+10 workers, 4 regions, full masks, from zero. Beside whole Hessians in float64 and float32, and a sketch, which is a
+part of the Hessian as well.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from benchmarks.field_report import (
     sentences,
     winners_table,
 )
-from benchmarks.field_runs import PASSES, QUICK, FieldStore, Plan, complete, pool
+from benchmarks.field_runs import PASSES, QUICK, STALLED, FieldStore, Plan, complete, pool
 from benchmarks.network import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,8 +81,9 @@ def report(rows: list[Judged], plan: Plan, found: list[dict[str, Any]], core_min
     parts = [
         f"{len(plan.data)} data sets, {len(plan.penalties)} penalties, {' and '.join(map(str, plan.workers))} workers, "
         f"{' and '.join(plan.partitions)} shards, {len(plan.seeds)} seeds: {len(rows)} runs from zero, of at most "
-        f"{plan.rounds + 1} exchanges and some {PASSES:,} passes over the data; one that blows up ends sooner. They "
-        f"took {core_minutes:.0f} minutes of one core, tuning and claims included. {networks}.",
+        f"{plan.rounds + 1} exchanges and some {PASSES:,} passes over the data; one that blows up ends sooner, and one "
+        f"that has not halved its gap in {STALLED} exchanges. They took {core_minutes:.0f} minutes of one core, tuning "
+        f"and claims included. {networks}.",
         "### Who gets there",
         overview(rows),
         "### Who takes the least",

@@ -31,8 +31,9 @@ import numpy as np
 from benchmarks.network import NETWORKS
 from danl.engines.local import Local
 from danl.errors import DanlWarning
-from danl.protocol.costs import seconds_each, work_rows
-from danl.protocol.message_bytes import bytes_down, bytes_up
+from danl.policies.profiles import seconds
+from danl.protocol.costs import loads_of
+from danl.protocol.message_bytes import bytes_down
 from danl.reproduce.execute import digest, prepared, with_learning_rate
 from danl.reproduce.store import code_digest
 from danl.run.solver import solve
@@ -49,8 +50,10 @@ ROUNDS, TUNING_ROUNDS = 200, 100
 """Exchanges after the first one, of a run and of one that tunes."""
 ENOUGH, LOST = 1e-13, 1e3
 """A run ends where its gap is at most the one, as there is nothing more to see, or above the other: it has blown up."""
-PASSES = 1_200
-"""Passes over the data after which a run ends; the default method takes some 30 to a gap of 1e-8."""
+STALLED = 60
+"""It ends where its gap has not halved in so many exchanges; of those that get to 1e-8 none was seen to wait for 30."""
+PASSES = 1_000
+"""Passes over the data after which it ends; the default method takes some 30 to a gap of 1e-8."""
 COSTS = ("up", "down", "passes", *(network.name for network in NETWORKS))
 """What is counted of a run beside its exchanges: bytes a worker sent and got, passes over all rows, seconds."""
 
@@ -68,6 +71,8 @@ class Rival:
     second_order: bool = True
     graph: bool = False
     policy: str = "full"
+    most_workers: int | None = None
+    """It is left out of runs with more."""
 
 
 WIDE = (0.03, 0.1, 0.3, 1.0, 3.0)
@@ -76,7 +81,7 @@ RIVALS = (
     Rival("newton", "newton", "line search"),
     Rival("newton-zero", "newton-zero", "1"),
     Rival("fednl", "fednl", "1 (Algorithm 1, projection, rank 1)"),
-    Rival("fednl-ls", "fednl:ls=true", "line search (Algorithm 3)"),
+    Rival("fednl-ls", "fednl:ls=true", "line search (Algorithm 3)", most_workers=10),
     Rival("bl", "bl", "1 (BL1, top r)"),
     Rival("giant", "giant", "line search"),
     Rival("dingo", "dingo", "line search"),
@@ -130,30 +135,36 @@ class Counting(Local):
 
     def exchange(self, exchange: Any, *, deadline: float | None = None) -> Any:
         replies = super().exchange(exchange, deadline=deadline)
-        rows, regions, n = self._problem.rows, self._regions, self._problem.n_workers
-        tasks, cost = exchange.tasks(), dict[str, float]()
-        cost["up"] = float(bytes_up(exchange, replies, regions).sum()) / n
-        cost["down"] = float(bytes_down(exchange, regions).sum()) / n
-        shares = np.ones(n)
-        if replies.masks is not None:
-            shares[replies.workers] = replies.masks @ regions.sizes / regions.n_coefficients
-        work = [
-            work_rows(tasks[i], shares[i], int(rows[i]), self._entries[i], regions) for i in replies.workers.tolist()
-        ]
-        cost["passes"] = float(sum(work) / rows.sum())
+        rows, n = self._problem.rows, self._problem.n_workers
+        work, down, up = loads_of(exchange, replies, rows, self._entries, self._regions)
+        everyone = bytes_down(exchange, self._regions).sum()
+        cost = {"up": up.sum() / n, "down": everyone / n, "passes": work.sum() / rows.sum()}
         self.passes += cost["passes"]
         for network in NETWORKS:
-            each = seconds_each(exchange, replies, [network.profile] * n, rows, self._entries, regions)
-            cost[network.name] = network.latency + (float(np.nanmax(each)) if np.isfinite(each).any() else 0.0)
+            each = seconds(network.profile, work_rows=work, bytes_down=down, bytes_up=up)
+            cost[network.name] = network.latency + each.max(initial=0.0)
         self.costs.append(cost)
         return replies
+
+
+class Patience:
+    """When there is nothing more to see of a run."""
+
+    def __init__(self) -> None:
+        self._halved, self._wait = math.inf, 0
+
+    def ended(self, gap: float) -> bool:
+        if gap <= self._halved / 2:
+            self._halved, self._wait = gap, 0
+        self._wait += 1
+        return not ENOUGH < gap <= LOST or self._wait > STALLED
 
 
 def execute(run: FieldRun) -> dict[str, Any]:
     """Do a run: its gaps and its costs, exchange by exchange."""
     begun = time.process_time()
     problem, optimum = prepared(run.problem)
-    engine = Counting()
+    engine, patience = Counting(), Patience()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DanlWarning)  # a run that ends badly says so in its status
         result = solve(
@@ -165,7 +176,7 @@ def execute(run: FieldRun) -> dict[str, Any]:
             seed=run.seed,
             reference=optimum,
             engine=engine,
-            callback=lambda row: not ENOUGH < row.gap <= LOST or engine.passes > PASSES,
+            callback=lambda row: patience.ended(row.gap) or engine.passes > PASSES,
         )
     gaps = np.asarray(result.history.column("gap"), dtype=float)
     costs = engine.costs[: len(gaps)]
@@ -302,7 +313,8 @@ class Plan:
         made = {}
         for data, penalty, rival in product(self.data, self.penalties, self.rivals):
             method = self.spec(store, data, penalty, rival)
-            for workers, scheme, seed in product(self.workers, self.partitions, self.seeds):
+            counts = [each for each in self.workers if rival.most_workers is None or each <= rival.most_workers]
+            for workers, scheme, seed in product(counts, self.partitions, self.seeds):
                 run = FieldRun(data, penalty, workers, scheme, seed, method, rival.policy, self.rounds)
                 made[run] = rival
         return made

@@ -32,6 +32,15 @@ def own_cache(tmp_path_factory, monkeypatch):
     return folder / "danl"
 
 
+@pytest.fixture(autouse=True)
+def own_state(tmp_path_factory, monkeypatch):
+    """The same for what sites remember; return the folder."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    monkeypatch.setattr(platformdirs, "user_state_dir", lambda name: str(folder / name))
+    return folder / "danl"
+
+
 @pytest.fixture
 def data_dir():
     """Return the folder with the LIBSVM files, for tests that need more than the bundled a1a."""

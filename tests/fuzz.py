@@ -43,6 +43,7 @@ def setting():
     tasks = [HessianTask(5, w), GradientTask(5, w, np.array([True, False, True])), LossTask(5, w)]
     tasks += [CurvatureTask(5, w, kind, rank=2, sketch=7) for kind in ("block", "lowrank", "diag")]
     tasks += [CurvatureTask(5, w, "lowrank", rank=2, sketch=7, dtype="float32")]
+    tasks += [CurvatureTask(5, w, "full", compressor=name) for name in ("identity", "rankr:2", "topk:9", "natural")]
     tasks += [CurvatureTask(5, w, "full", mask=np.array([True, False, True]), first=3, last=20)]
     rules = ReplyRules(regions, problem.penalties, problem.layout.penalised, overflows=False)
     return rules, [(task, encode(worker.answer(task))) for task in tasks], problem.weights
@@ -75,8 +76,10 @@ def altered(data: bytes, rng: np.random.Generator) -> bytes:
     wild = float(rng.choice([np.nan, np.inf, -np.inf, 1e308, -1.0, 0.0]))
     if isinstance(value, np.ndarray) and value.dtype == bool:
         value = rng.random(int(rng.integers(0, 6))) < 0.5
+    elif value is None or (isinstance(value, np.ndarray) and value.dtype.kind == "i"):
+        value = rng.integers(-3, 30, size=3 if value is None else len(value))
     elif isinstance(value, np.ndarray):
-        value = value[: int(rng.integers(0, len(value)))] if rng.random() < 0.3 else value.copy()
+        value = value[: int(rng.integers(0, max(len(value), 1)))] if rng.random() < 0.3 else value.copy()
         if len(value):
             with np.errstate(over="ignore"):  # 1e308 in a float32
                 value[int(rng.integers(len(value)))] = wild

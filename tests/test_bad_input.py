@@ -276,7 +276,10 @@ NAMES = [
         "policy='coverage:psy=3': coverage has no option 'psy'; it has psi, gamma, keep, waits",
     ),
     ("--engine lcal", "engine='lcal': must be one of local, ray, flower"),
-    ("--loss logit", "loss='logit': must be one of logistic, squared, poisson, squared_hinge, multinomial"),
+    (
+        "--loss logit",
+        "loss='logit': must be one of logistic, squared, poisson, gamma, squared_hinge, negative-binomial, multinomial",
+    ),
     ("--weighting rows", "weighting='rows': must be 'uniform' (the paper) or 'samples' (the pooled fit)"),
     ("--partition iit", "partition='iit': must be one of iid, site, dirichlet, contiguous, sorted, quantity"),
     ("--partition dirichlet:beta=1", "beta=1: is not an option of scheme 'dirichlet', which takes alpha"),

@@ -619,7 +619,16 @@ def test_the_names_there_are(capsys, monkeypatch):
     for name in THREADS:
         monkeypatch.setenv(name, "1")  # put back afterwards
     documents = {"all", "readme", "convergence", "reproduction", "ray", "structured", "method", "fleets", "tree"}
-    assert set(OTHERS) == documents | {"certify", "compressed", "fednl", "field", "senders", "walk", "recorded", "versions"}
+    assert set(OTHERS) == documents | {
+        "certify",
+        "compressed",
+        "fednl",
+        "field",
+        "senders",
+        "walk",
+        "recorded",
+        "versions",
+    }
     for name in (*OTHERS, *PARTS):
         with pytest.raises(SystemExit) as ended:
             main([name, "--help"])

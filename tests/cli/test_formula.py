@@ -20,7 +20,7 @@ def test_files_are_sites(capsys, tmp_path):
     assert done.status == 0
     local = fitted(references, danl.Analysis(FORMULA, family="binomial", site_effects=True))
     assert done.json["coefficients"] == pytest.approx(by_name(local), rel=1e-6)
-    assert list(done.json["coefficients"])[0] == "intercept"
+    assert next(iter(done.json["coefficients"])) == "intercept"
     assert done.json["sites"] == ["site-0", "site-1", "site-2"]
     assert done.json["left_out"] == local.settings["left_out"]
     assert "records left out (a value is missing)" in done.err

@@ -90,6 +90,17 @@ def test_types_that_differ():
         agreed(outcome, north=words("a", "b"), south=numbers.assign(w=[0.0, 1.0] * 4))
 
 
+def test_clusters_may_be_called_as_each_site_likes():
+    asked = Analysis("y ~ z", cluster="w")
+    north = words("a", "b").assign(z=lambda f: f.y**2)
+    south = north.assign(w=pd.to_datetime("2026-01-01"))
+    agreement = agreed(asked, north=north, south=north.assign(w=[1.0, 2] * 4), west=south)
+    assert agreement.notes == ()
+    assert surveyed(asked, north=north)[1][0].column("w").levels == ()
+    shard = agreement.design.shard(records_of_frame(north, agreement.design.needed), "north")
+    assert shard.clusters.tolist() == [0, 1] * 4
+
+
 def test_a_column_that_is_the_same_everywhere():
     flat = words("a", "b").assign(z=3.0)
     with pytest.raises(InputError, match="column 'z' is the same in all records of all sites; leave it out"):

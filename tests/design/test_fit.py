@@ -150,3 +150,41 @@ def test_the_engine_must_be_able_to_survey():
 
     with pytest.raises(InputError, match="has no `survey`, which a formula needs"):
         danl.solve(danl.RemoteProblem(held([cohort()]), analysis=danl.Analysis("bmi ~ age")), engine=Old())
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "theirs"),
+    [
+        ("visits ~ age + smoking", "poisson", sm.families.Poisson()),
+        ("bmi ~ age + smoking", "gamma", sm.families.Gamma(sm.families.links.Log())),
+        ("visits ~ age", "negative-binomial:alpha=0.5", sm.families.NegativeBinomial(alpha=0.5)),
+    ],
+)
+@pytest.mark.parametrize("offset", [None, "log(days)"])
+def test_families_and_offsets(formula, family, theirs, offset, tmp_path):
+    frame = cohort()
+    result = fitted(written(frame, tmp_path), danl.Analysis(formula, family=family, offset=offset, cluster="sex"))
+    whole = frame.dropna(subset=[name for name in ("bmi", "smoking") if name in formula])
+    given = None if offset is None else np.log(whole.days)
+    expected = smf.glm(formula, whole, family=theirs, offset=given).fit(tol=1e-14, maxiter=200).params
+    found = by_name(result)
+    assert found["age"] == pytest.approx(expected["age"], rel=1e-5, abs=1e-8)
+    assert found["intercept"] == pytest.approx(expected["Intercept"], rel=1e-5)
+
+
+def test_what_a_shard_has_of_its_records():
+    frame = pd.DataFrame(
+        {"y": [1.0, 0, 2], "n": [2.0, 3, 2], "x": [5.0, 6, 7], "t": [1.0, 2, 4], "c": ["b", "a", "b"], "w": [1.0, 1, 3]}
+    )
+    analysis = danl.Analysis(
+        "y ~ x", family="binomial", trials="n", offset="log2(t)", weights="w", cluster="c", missing="error"
+    )
+    design = danl.Design.from_dict(fitted(held([frame, frame]), analysis).settings["design"])
+    shard = design.shard(danl.ShardReference(load=lambda: frame).records(design.needed), "here")
+    assert shard.y.tolist() == [1, 0, 0, 1]
+    assert shard.weights.tolist() == [1, 1, 3, 6]
+    assert shard.rows.tolist() == [0, 0, 1, 2]
+    assert shard.offset.tolist() == [0, 0, 1, 2]
+    assert shard.clusters.tolist() == [1, 1, 0, 1]
+    assert shard.n_records == 3
+    assert shard.X.ravel().tolist() == [5, 5, 6, 7]

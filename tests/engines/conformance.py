@@ -20,6 +20,7 @@ from tests.problems import random_problem
 SAMPLED = "danl-paper:batch_size=4,hessian_batch=5"
 METHODS = ("danl", "danl:masks=always", "danl-masked", "newton", "gd", "fedavg", SAMPLED)
 OWN_METHODS = ("fednl", "fednl:pp=2,compressor=topk:5", "pruned-sgd")
+COMPRESSED = ("rankr:2", "topk:5", "natural", "identity,curvature_from=2", "randk:9,hessian_dtype=float32")
 POLICIES = ("coverage:psi=2", "random:keep=0.6")
 SAME = (
     *("exchange", "kind", "active", "failed", "coverage", "min_coverage", "max_staleness", "min_trained"),
@@ -247,6 +248,12 @@ def learns(make):
         same_run(make, method=method, max_rounds=30)
 
 
+def compresses(make):
+    """Hessians that travel compressed, of everyone or of some, and draws at random that are the same everywhere."""
+    for compressor in COMPRESSED:
+        same_run(make, method=f"danl:hessian_compressor={compressor}", max_rounds=30)
+
+
 def opens_again(make):
     """A method that makes the start opens the engine first, the run itself opens it again."""
     same_run(make, w0="fedavg:rounds=2")
@@ -263,5 +270,5 @@ def closes_twice(make):
 
 CHECKS = (
     *(answers_the_task_it_was_given, answers_twice_alike, answers_mixed_exchanges, has_models_of_their_own),
-    *(keeps_what_tasks_go_on_from, learns, opens_again, closes_twice),
+    *(keeps_what_tasks_go_on_from, learns, compresses, opens_again, closes_twice),
 )

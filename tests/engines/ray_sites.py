@@ -6,6 +6,7 @@ import pytest
 import danl
 from danl.engines import Ray
 from danl.errors import InputError
+from tests.design.cohorts import FORMULA, cohort, fitted, written
 from tests.engines.ray_tools import MARKS
 from tests.sites import MALFORMED, NAMES, TOKEN, chain, leaks, permuted_files, pooled, rows, write
 
@@ -74,3 +75,24 @@ def test_an_error_in_an_exchange_tells_no_text():
     assert result.failures
     assert all(failure.detail.startswith("ValueError at ") for failure in result.failures)
     assert leaks(str(result.failures) + str(result.notes)) == []
+
+
+def test_a_formula_gives_the_model_of_one_process(tmp_path):
+    references = written(cohort(), tmp_path)
+    analysis = danl.Analysis(FORMULA, family="binomial", site_effects=True)
+    result, local = fitted(references, analysis, engine="ray"), fitted(references, analysis)
+    np.testing.assert_allclose(result.w, local.w, rtol=1e-8, atol=1e-10)
+    assert result.notes == local.notes
+    assert result.settings["design"] == local.settings["design"]
+
+
+def test_all_files_that_a_formula_cannot_use_are_named(tmp_path):
+    references = written(cohort(), tmp_path)
+    for number in (0, 2):
+        (tmp_path / f"site-{number}.csv").write_text(f"age,bmi\n50,20\n{TOKEN},30\n")
+    with pytest.raises(InputError) as raised:
+        danl.solve(danl.RemoteProblem(references, analysis=danl.Analysis("bmi ~ age")), engine="ray")
+    said = str(raised.value)
+    assert "site site-0: site-0.csv, line 3, column 'age' (1)" in said
+    assert "site site-2: site-2.csv, line 3" in said
+    assert leaks(chain(raised.value)) == []

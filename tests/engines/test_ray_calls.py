@@ -177,6 +177,7 @@ def test_a_large_model_of_each_ones_own_goes_beside_the_task(world, problem, mon
     monkeypatch.setattr("danl.engines.ray.engine.INLINE", 8)
     conformance.has_models_of_their_own(world.engine)
     conformance.keeps_what_tasks_go_on_from(world.engine)
+    conformance.compresses(world.engine)
 
 
 @pytest.mark.parametrize("method", ["danl", "danl:curvature=diag", "newton", "danl-paper"])

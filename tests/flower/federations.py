@@ -14,7 +14,13 @@ def a1a_shards(workers=3):
 
 
 def written(shards, folder):
+    """Sites with their default rules, but that a1a has columns in which few rows have an entry."""
     return write_sites(shards, folder, binary=True)
+
+
+def without_rules(configs):
+    """The same sites, which answer whatever they are asked."""
+    return [config | {"rules": "open"} for config in configs]
 
 
 def same_run(result, local, problem):

@@ -61,6 +61,7 @@ def up(tmp_path_factory, cache):
     """`danl flower up` as a person runs it; ended with it if a test fails."""
     folder = tmp_path_factory.mktemp("federation")
     command = [sys.executable, "-m", "danl", "flower", "up", "a1a", "--sites", "3", "--tls", "--dir", str(folder)]
+    command += ["--rules", "open"]  # fednl is none of the methods that sites answer by default
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | cache
     )

@@ -6,6 +6,7 @@ import pytest
 import danl
 from danl.engines.flower.simulation import FlowerSimulation
 from danl.engines.flower.site import Site
+from danl.engines.flower.site_rules import SiteRules
 from danl.engines.flower.sitefiles import write_sites
 from danl.objective.problem import RemoteProblem
 from danl.objective.regions import Regions
@@ -68,7 +69,7 @@ def test_a_node_keeps_the_margins_between_messages(tmp_path):
     references = [Site.from_config(config).reference for config in write_sites(shards, tmp_path, binary=True)]
     engine, terms, w = FlowerSimulation(cpus=2), RemoteProblem(alpha=1e-3), np.linspace(-0.5, 0.5, 123)
     try:
-        sites = [Watched(f"watched-{number}", each) for number, each in enumerate(references)]
+        sites = [Watched(f"watched-{number}", each, SiteRules.open()) for number, each in enumerate(references)]
         known = terms.described(engine._start(sites, terms))
         engine.open(known, regions=Regions.make(4, 123), policy=None, seed=0)
         for number in range(3):

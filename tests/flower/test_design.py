@@ -19,6 +19,8 @@ from danl.errors import DanlWarning, InputError
 from danl.federation.run_config import solve_arguments
 from danl.federation.serverapp import run
 from tests.design.cohorts import FORMULA, by_name, cohort, fitted, written
+from tests.design.test_malformed import FORMULA as OF_FILES
+from tests.design.test_malformed import MALFORMED, SECRET
 from tests.flower.fake_grid import FakeGrid, error_reply
 
 ANALYSIS = danl.Analysis(FORMULA, family="binomial")
@@ -92,6 +94,20 @@ def test_a_site_whose_file_cannot_be_used_is_left_out_or_ends_it_before_it_start
     np.testing.assert_allclose(result.w, fitted(references, ANALYSIS).w, rtol=1e-9)
     assert "site north: patients.csv" in result.notes[0]
     assert result.settings["sites"] == ["site-0", "site-1", "site-2"]
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_a_malformed_file_reaches_the_server_by_its_place(kind, tmp_path, capfd):
+    content, expected = MALFORMED[kind]
+    path = tmp_path / "patients.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    _, engine = engine_of([{"name": "north", "data": str(path)}])
+    with pytest.raises(InputError, match=rf"site north: patients\.csv,? ?.*{expected}") as caught:
+        danl.solve(danl.RemoteProblem(analysis=danl.Analysis(OF_FILES, family="binomial")), engine=engine)
+    printed = capfd.readouterr()
+    for told in (str(caught.value), printed.out, printed.err):
+        assert SECRET not in told
+        assert str(tmp_path) not in told
 
 
 def test_a_level_of_fewer_records_than_a_cell_is_named_by_no_site(tmp_path):

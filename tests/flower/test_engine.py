@@ -21,7 +21,7 @@ from danl.protocol.messages import Exchange, GradientTask, LossReply, LossTask
 from danl.protocol.wire import decode, encode
 from tests.engines.conformance import same_answers_to_mixed_exchanges, same_trace
 from tests.flower.fake_grid import FakeGrid, error_reply
-from tests.flower.federations import a1a_shards, same_run, written
+from tests.flower.federations import a1a_shards, same_run, without_rules, written
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def problem(shards):
 
 @pytest.fixture(scope="module")
 def configs(shards, tmp_path_factory):
-    return written(shards, tmp_path_factory.mktemp("sites"))
+    return without_rules(written(shards, tmp_path_factory.mktemp("sites")))
 
 
 def grid_engine(configs, **network):
@@ -73,6 +73,8 @@ def losses(number=0, workers=(0, 1, 2)):
         {"method": "danl:curvature=lowrank:20", "policy": "coverage:psi=2", "max_rounds": 8},
         {"method": "danl:curvature=block,hessian_dtype=float32", "max_rounds": 6},
         {"method": "danl:hessian_dtype=float32", "max_rounds": 6},
+        {"method": "danl:hessian_compressor=rankr:5", "max_rounds": 6},
+        {"method": "danl:hessian_compressor=natural,curvature_from=2", "max_rounds": 6, "seed": 2},
         {"regions": [list(range(0, 123, 2)), list(range(1, 123, 2))], "max_rounds": 4},
     ],
     ids=str,

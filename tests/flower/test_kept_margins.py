@@ -20,6 +20,7 @@ from danl.engines.flower.clientapp import app
 from danl.engines.flower.kept_margins import COMPARED_ROWS, KEPT
 from danl.engines.flower.opening import Opening, message_type
 from danl.engines.flower.site import Site
+from danl.engines.flower.site_rules import SiteRules
 from danl.objective import local_objective
 from danl.objective.problem import RemoteProblem
 from danl.objective.regions import Regions
@@ -36,7 +37,7 @@ from danl.protocol.messages import (
 )
 from danl.protocol.wire import decode, encode
 from tests.flower.fake_grid import FakeGrid
-from tests.flower.federations import a1a_shards, written
+from tests.flower.federations import a1a_shards, without_rules, written
 
 D = 123
 W = np.linspace(-0.5, 0.5, D)
@@ -64,7 +65,7 @@ def shard():
 
 @pytest.fixture
 def config(shard, tmp_path):
-    return written([shard], tmp_path)[0]
+    return without_rules(written([shard], tmp_path))[0]
 
 
 @pytest.fixture
@@ -201,9 +202,9 @@ def changed_rows(shard):
 
 @pytest.mark.parametrize("number", range(4), ids=["fewer rows", "fewer entries", "another order", "the last row"])
 def test_rows_of_a_function_that_changed_are_seen(number, shard, computed):
-    first = Site("north", ShardReference(load=lambda: shard))
+    first = Site("north", ShardReference(load=lambda: shard), SiteRules.open())
     X, y = changed_rows(shard)[number]
-    second = Site("north", ShardReference(load=lambda: Shard.of(X, y)))
+    second = Site("north", ShardReference(load=lambda: Shard.of(X, y)), SiteRules.open())
     kept = asked_once(first)
     asked_once(first, kept)
     assert len(computed) == 1
@@ -214,8 +215,8 @@ def test_rows_of_a_function_that_changed_are_seen(number, shard, computed):
 
 
 def test_other_targets_need_no_other_margins(shard, computed):
-    kept = asked_once(Site("north", ShardReference(load=lambda: shard)))
-    other = Site("north", ShardReference(load=lambda: Shard.of(shard.X, 1.0 - shard.y)))
+    kept = asked_once(Site("north", ShardReference(load=lambda: shard), SiteRules.open()))
+    other = Site("north", ShardReference(load=lambda: Shard.of(shard.X, 1.0 - shard.y)), SiteRules.open())
     reply = other.answer(encode(GradientTask(1, W)), OPENING, kept)
     assert len(computed) == 1
     assert reply == other.answer(encode(GradientTask(1, W)), OPENING)
@@ -239,7 +240,8 @@ def test_they_have_the_shape_of_the_outputs(loss, intercept, dense, shard, compu
     problem = danl.Problem([rows], loss=loss, alpha=1e-3, intercept=intercept)
     d = problem.layout.n_coefficients
     opening = Opening.of(problem, regions=Regions.make(1, d), policy=None, seed=0).to_json(0)
-    site, w, kept = Site("north", ShardReference(load=lambda: rows)), np.linspace(-1.0, 1.0, d), {}
+    site = Site("north", ShardReference(load=lambda: rows), SiteRules.open())
+    w, kept = np.linspace(-1.0, 1.0, d), {}
     site.answer(encode(LossTask(0, w)), opening, kept)
     reply = site.answer(encode(HessianTask(1, w)), opening, kept)
     assert len(computed) == 1

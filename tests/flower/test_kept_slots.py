@@ -21,7 +21,8 @@ from danl.engines.flower.clientapp import app
 from danl.engines.flower.engine import GridEngine
 from danl.engines.flower.kept_slots import PREFIX, from_bytes, to_bytes
 from danl.engines.flower.opening import Opening
-from danl.engines.flower.site import Site, SiteRules, task_names
+from danl.engines.flower.site import Site
+from danl.engines.flower.site_rules import SiteRules, task_names
 from danl.objective.problem import RemoteProblem
 from danl.objective.regions import Regions
 from danl.protocol.messages import Failure, LossTask, Task
@@ -30,7 +31,7 @@ from danl.protocol.wire import decode, encode
 from danl.tasks import DifferenceTask, LearnTask
 from danl.worker.worker import Worker
 from tests.flower.fake_grid import FakeGrid
-from tests.flower.federations import a1a_shards, same_run, written
+from tests.flower.federations import a1a_shards, same_run, without_rules, written
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "federated.md"
 D = 123
@@ -59,7 +60,7 @@ def shards():
 
 @pytest.fixture
 def configs(shards, tmp_path):
-    return written(shards, tmp_path)
+    return without_rules(written(shards, tmp_path))
 
 
 @pytest.fixture
@@ -209,11 +210,11 @@ def test_another_file_forgets(site, configs):
 
 
 def test_rows_of_a_function_that_are_fewer_forget(shards):
-    first = Site("north", ShardReference(load=lambda: shards[0]))
+    first = Site("north", ShardReference(load=lambda: shards[0]), SiteRules.open())
     fewer = Shard.of(shards[0].X[:-1], shards[0].y[:-1])
     kept = {}
     asked(first, kept, 0)
-    assert forgot(asked(Site("north", ShardReference(load=lambda: fewer)), dict(kept), 1))
+    assert forgot(asked(Site("north", ShardReference(load=lambda: fewer), SiteRules.open()), dict(kept), 1))
     assert not forgot(asked(first, kept, 1))
 
 
@@ -263,16 +264,17 @@ def test_every_task_can_be_closed(name):
 
     task = Asked(0)
     Asked.name = name
-    assert SiteRules().broken_by(task, 100, 10) is None
+    assert SiteRules.open().broken_by(task, 100, 10) is None
+    assert SiteRules().broken_by(task, 100, 10).startswith(f"tasks: {name} is not among hessian, ")
     assert SiteRules(tasks=("loss",)).broken_by(task, 100, 10) == f"tasks: {name} is not among loss"
     assert SiteRules(tasks=(name,)).broken_by(task, 100, 10) is None
-    assert "min-rows" in SiteRules(min_rows=101).broken_by(task, 100, 10)
+    assert "min-rows" in replace(SiteRules.open(), min_rows=101).broken_by(task, 100, 10)
 
 
 def test_mini_batches_count_with_their_own_rows():
     task = DifferenceTask(0, W, W, batch_size=10)
-    assert "min-rows: 10 rows" in SiteRules(min_rows=11).broken_by(task, 1000, D)
-    assert "12.3 a row" in SiteRules(max_features_per_row=12).broken_by(task, 1000, D)
+    assert "min-rows: 10 rows" in replace(SiteRules.open(), min_rows=11).broken_by(task, 1000, D)
+    assert "12.3 a row" in replace(SiteRules.open(), max_features_per_row=12).broken_by(task, 1000, D)
 
 
 def test_the_document_names_every_task():

@@ -12,7 +12,7 @@ from danl.objective.problem import RemoteProblem
 from danl.objective.regions import Regions
 from danl.protocol.messages import Exchange, LossTask
 from tests.flower.fake_grid import FakeGrid, error_reply
-from tests.flower.federations import same_run, written
+from tests.flower.federations import same_run, without_rules, written
 from tests.problems import random_problem
 
 
@@ -23,7 +23,7 @@ def problem():
 
 @pytest.fixture(scope="module")
 def configs(problem, tmp_path_factory):
-    return written(problem.shards, tmp_path_factory.mktemp("sites"))
+    return without_rules(written(problem.shards, tmp_path_factory.mktemp("sites")))
 
 
 @pytest.fixture(params=["an error", "no message"])

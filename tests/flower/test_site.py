@@ -1,5 +1,7 @@
 """A site's rules: what breaks one is refused by name, and the run goes on without the site."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,8 @@ from danl.data import Shard
 from danl.engines.flower.clientapp import app
 from danl.engines.flower.engine import GridEngine
 from danl.engines.flower.opening import Opening
-from danl.engines.flower.site import Site, SiteRules
+from danl.engines.flower.site import Site
+from danl.engines.flower.site_rules import SiteRules
 from danl.errors import InputError
 from danl.objective.problem import RemoteProblem
 from danl.objective.regions import Regions
@@ -76,7 +79,7 @@ def test_a_site_that_refuses_is_shut_out_and_the_others_go_on(rule, note, config
 
 def test_a_mask_that_is_small_enough_passes_the_ratio(configs, shards):
     """A quarter of the features of 20 rows passes where all of them do not: the Hessian is what is refused."""
-    site = Site.from_config(configs[2] | {"max-features-per-row": 2.0})
+    site = Site.from_config(configs[2] | {"max-features-per-row": 2.0, "by-mask": True})
     terms = Opening.of(RemoteProblem(alpha=1e-3), regions=Regions.make(4, 123), policy=None, seed=0)
     one, two = np.array([True, False, False, False]), np.array([True, True, False, False])
     assert not isinstance(answer(site, GradientTask(0, W, one), terms), Failure)
@@ -87,7 +90,7 @@ def test_a_mask_that_is_small_enough_passes_the_ratio(configs, shards):
 
 def test_a_site_without_hessians_answers_its_part_of_a_mixed_exchange(configs):
     """A gradient within an exchange of Hessians is a gradient; a piece of a Hessian is curvature."""
-    closed = configs[2] | {"tasks": "gradient, loss"}
+    closed = configs[2] | {"rules": "open", "tasks": "gradient, loss"}
     engine = GridEngine(FakeGrid(app, [*configs[:2], closed]), sites=3, wait=5.0, poll=0.001)
     problem = RemoteProblem(alpha=1e-3)
     engine.open(problem.described(engine.connect(problem)), regions=Regions.make(4, 123), policy=None, seed=0)
@@ -105,14 +108,14 @@ def test_a_site_without_hessians_answers_its_part_of_a_mixed_exchange(configs):
 
 
 def test_a_piece_is_held_against_the_ratio_with_all_features(configs):
-    site = Site.from_config(configs[2] | {"max-features-per-row": 2.0})
+    site = Site.from_config(configs[2] | {"max-features-per-row": 2.0, "by-mask": True})
     terms = Opening.of(RemoteProblem(alpha=1e-3), regions=Regions.make(4, 123), policy=None, seed=0)
     piece = CurvatureTask(0, W, "full", mask=np.array([True, False, False, False]), first=0, last=1)
     assert "123 features of 20 rows" in answer(site, piece, terms).detail
 
 
 def test_a_mask_the_site_chooses_is_held_against_the_ratio(configs):
-    site = Site.from_config(configs[2] | {"max-features-per-row": 2.0})
+    site = Site.from_config(configs[2] | {"max-features-per-row": 2.0, "by-mask": True})
     for keep, kind in ((0.25, None), (0.5, "refused")):
         policy = danl.policies.Magnitude(keep)
         terms = Opening.of(RemoteProblem(alpha=1e-3), regions=Regions.make(4, 123), policy=policy, seed=0)
@@ -137,8 +140,8 @@ TASKS = [
 def test_every_task_can_be_closed(task):
     names = ["hessian", "gradient", "loss", "local-steps", "smoothness"]
     own = names[TASKS.index(task)]
-    assert SiteRules().broken_by(task, 100, 123) is None
-    assert SiteRules(tasks=(own,)).broken_by(task, 100, 123) is None
+    assert SiteRules.open().broken_by(task, 100, 123) is None
+    assert replace(SiteRules.open(), tasks=(own,)).broken_by(task, 100, 123) is None
     others = tuple(name for name in names if name != own)
     assert SiteRules(tasks=others).broken_by(task, 100, 123).startswith(f"tasks: {own} is not among ")
 
@@ -156,13 +159,14 @@ def test_every_task_can_be_closed(task):
 )
 def test_a_mini_batch_counts_with_its_own_rows(task):
     """Otherwise a gradient of one row, which is the row, would pass any number of rows."""
-    assert "min-rows: 10 rows" in SiteRules(min_rows=11).broken_by(task, 1000, 123)
-    assert "12.3 a row" in SiteRules(max_features_per_row=12).broken_by(task, 1000, 123)
-    assert SiteRules(min_rows=10, max_features_per_row=12.3).broken_by(task, 1000, 123) is None
+    rules = SiteRules.open()
+    assert "min-rows: 10 rows" in replace(rules, min_rows=11).broken_by(task, 1000, 123)
+    assert "12.3 a row" in replace(rules, max_features_per_row=12).broken_by(task, 1000, 123)
+    assert replace(rules, min_rows=10, max_features_per_row=12.3).broken_by(task, 1000, 123) is None
 
 
 def test_one_number_is_not_held_against_the_ratio():
-    rules = SiteRules(max_features_per_row=0.001)
+    rules = replace(SiteRules.open(), max_features_per_row=0.001)
     assert rules.broken_by(LossTask(0, W), 5, 123) is None
     assert rules.broken_by(SmoothnessTask(0), 5, 123) is None
     assert "min-rows" in SiteRules(min_rows=6).broken_by(LossTask(0, W), 5, 123)
@@ -211,7 +215,7 @@ def test_a_draw_that_has_the_same_rows_many_times_is_of_few(configs):
 
     terms = Opening.of(RemoteProblem(alpha=1e-3), regions=Regions.make(4, 123), policy=None, seed=0)
     for rows, kind in ((50, None), (155, "refused")):
-        site = Site.from_config(configs[0] | {"min-rows": rows})
+        site = Site.from_config(configs[0] | {"rules": "open", "min-rows": rows})
         reply = answer(site, BatchGradientTask(7, W, 160), terms)
         assert getattr(reply, "kind", None) == kind
         if kind:

@@ -206,6 +206,25 @@ def test_mu_is_the_floor_of_the_projection():
         ({"curvature": "lowrank:0"}, f"curvature='lowrank:0': must be {CURVATURES}"),
         ({"pairs": -1}, "pairs=-1: must be a whole number >= 0"),
         ({"hessian_dtype": "float16"}, "hessian_dtype='float16': must be 'auto', 'float64' or 'float32'"),
+        (
+            {"hessian_compressor": "rank:5"},
+            "hessian_compressor='rank:5': must be one of rankr, randk, identity, topk, natural; a number goes behind a "
+            "colon, as in 'rankr:1'",
+        ),
+        (
+            {"hessian_compressor": "rankr:0"},
+            "hessian_compressor='rankr:0': must be 'rankr', or 'rankr:' and a whole number >= 1; try 'rankr:10'",
+        ),
+        (
+            {"hessian_compressor": "topk:9", "curvature": "diag"},
+            "hessian_compressor='topk:9': must be left out unless curvature is 'adaptive', 'full' or a whole number of "
+            "rounds; here curvature is 'diag'",
+        ),
+        (
+            {"hessian_compressor": "topk:9", "curvature": "once"},
+            "hessian_compressor='topk:9': must be left out unless curvature is 'adaptive', 'full' or a whole number of "
+            "rounds; here curvature is 'once'",
+        ),
         ({"masks": "never"}, "masks='never': must be 'auto' or 'always'"),
         ({"curvature_from": 0}, f"curvature_from=0: must be {SENDERS}"),
         ({"curvature_from": True}, f"curvature_from=True: must be {SENDERS}"),

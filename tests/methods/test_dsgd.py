@@ -20,7 +20,7 @@ GRAPHS = ["ring", "grid", "complete", "erdos"]
 
 def batch(local, worker, exchange, size, seed=0):
     """The mini-batch of a worker in an exchange."""
-    draws = stream(seed, GRADIENT_BATCH, exchange, worker).random(size)
+    draws = stream(seed, GRADIENT_BATCH, exchange).random((worker + 1, size))[worker]
     return local.sample((draws * local.n_rows).astype(np.int64))
 
 

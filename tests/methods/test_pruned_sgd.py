@@ -57,7 +57,7 @@ def test_with_full_masks_and_one_step_it_is_mini_batch_sgd(as_sparse):
     for exchange in range(8):
         mean = np.zeros(7)
         for i, (weight, local) in enumerate(zip(problem.weights, problem.local_objectives, strict=True)):
-            draws = stream(0, LOCAL_STEPS, exchange, i).random(3)
+            draws = stream(0, LOCAL_STEPS, exchange).random((i + 1, 3))[i]
             mean += weight * local.sample((draws * local.n_rows).astype(np.int64)).value_and_gradient(w)[1]
         w = w - 0.2 * mean
         expected.append(w)
@@ -208,10 +208,15 @@ def test_a_run_that_is_resumed_takes_the_same_steps(tmp_path):
 @pytest.mark.parametrize("policy", ["full", "coverage:psi=1", "random:keep=0.3"])
 def test_absences_do_not_stop_it(policy):
     problem = random_problem()
-    result = danl.solve(problem, method="pruned-sgd", policy=policy, engine="local:dropout=0.2", max_rounds=100)
-    assert result.status == "max_rounds"
-    assert result.failures
-    assert result.history[-1].objective < problem.objective(np.zeros(7))
+    runs = [
+        danl.solve(problem, method="pruned-sgd", policy=policy, engine=engine, max_rounds=200)
+        for engine in ("local", "local:dropout=0.2")
+    ]
+    assert runs[1].status == "max_rounds"
+    assert runs[1].failures
+    without, with_them = (run.history.column("objective") for run in runs)  # noisy: one worker a region at times
+    assert with_them.min() < 0.95 * problem.objective(np.zeros(7))
+    assert with_them[-150:].mean() < 1.1 * without[-150:].mean()
 
 
 def test_where_everyone_is_gone_the_run_ends():

@@ -57,7 +57,7 @@ def plain_spider(problem, w0, exchanges, *, q, batch, memory, rate, delta, seed=
         else:
             y = np.zeros_like(w)
             for i, (weight, local) in enumerate(zip(problem.weights, problem.local_objectives, strict=True)):
-                draws = stream(seed, GRADIENT_BATCH, k, i).random(batch)
+                draws = stream(seed, GRADIENT_BATCH, k).random((i + 1, batch))[i]
                 sample = local.sample((draws * local.n_rows).astype(np.int64))
                 y = y + weight * (sample.value_and_gradient(w)[1] - sample.value_and_gradient(before)[1])
             s, v = w - before, v + y

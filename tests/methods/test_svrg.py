@@ -38,7 +38,7 @@ def plain_svrg(problem, w0, exchanges, *, inner, batch, rate, delay=0, seed=0):
                 old = (stream(seed, DELAYS, exchange).random(len(locals_)) * reach).astype(int)
             direction = mean
             for i, (weight, local) in enumerate(zip(weights, locals_, strict=True)):
-                draws = stream(seed, GRADIENT_BATCH, exchange, i).random(batch)
+                draws = stream(seed, GRADIENT_BATCH, exchange).random((i + 1, batch))[i]
                 sample = local.sample((draws * local.n_rows).astype(np.int64))
                 read = epoch[-1 - old[i]]
                 change = sample.value_and_gradient(read)[1] - sample.value_and_gradient(snapshot)[1]

@@ -46,6 +46,7 @@ TASKS = {
     "Hessian": (HessianTask(1, W), ROWS * (1 + ENTRIES / 2)),
     "Hessian on batches": (HessianTask(1, W, batch_size=8, hessian_batch=4), 8 + 4 * ENTRIES / 2),
     "whole Hessian as a part": (CurvatureTask(1, W, "full"), ROWS * (1 + ENTRIES / 2)),
+    "whole Hessian, compressed": (CurvatureTask(1, W, "full", compressor="rankr"), ROWS * (1 + ENTRIES / 2)),
     "blocks": (CurvatureTask(1, W, "block"), ROWS * (1 + ENTRIES / 2 * 12 / 36)),  # 4 blocks of 3 of 36 numbers
     "diagonal": (CurvatureTask(1, W, "diag"), ROWS * 3 / 2),
     "sketch": (CurvatureTask(1, W, "lowrank", rank=2), ROWS * (1 + 2 + 1 / 2)),

@@ -58,6 +58,8 @@ MESSAGES = {
         masks,
         counts,
         sizes,
+        st.booleans(),
+        st.sampled_from([None, "rankr:5", "identity"]),
     ),
     GradientTask: st.builds(
         GradientTask,
@@ -76,7 +78,9 @@ MESSAGES = {
     SmoothnessTask: st.builds(SmoothnessTask, counts),
     HessianReply: st.builds(HessianReply, counts, counts, vectors(), st.one_of(st.none(), vectors()), numbers),
     CurvatureReply: st.builds(
-        CurvatureReply, counts, counts, vectors(), st.one_of(vectors(), vectors(np.float32)), numbers, masks
+        CurvatureReply,
+        *(counts, counts, vectors(), st.one_of(vectors(), vectors(np.float32)), numbers, masks),
+        *(st.one_of(st.none(), hnp.arrays(dtype, st.integers(0, 9))) for dtype in (np.int32, np.int16)),
     ),
     GradientReply: st.builds(GradientReply, counts, counts, masks, vectors(), numbers),
     LossReply: st.builds(LossReply, counts, counts, numbers),
@@ -129,6 +133,12 @@ def test_the_largest_message_fits_and_the_frame_is_small(d):
         CurvatureReply(10**6, 10**6, w, np.full(d + d * ((d - 1) // 2), -np.pi), float("-1e-300")),
         CurvatureReply(10**6, 10**6, w, np.full(packed_size(d), -np.pi, dtype=np.float32), float("-1e-300")),
         CurvatureReply(10**6, 10**6, w, np.full(packed_size(d), -np.pi), float("-1e-300"), mask),
+        CurvatureReply(
+            10**6, 10**6, w, np.full(d * d, np.pi), -1e-300, None, np.empty(0, "<i4"), np.full(d, -1, dtype="<i2")
+        ),
+        CurvatureReply(
+            10**6, 10**6, w, np.full(packed_size(d), np.pi), 0.1, None, np.arange(packed_size(d), dtype="<i4")
+        ),
         CurvatureTask(10**6, w, "lowrank", 10**6, 2**62, 10**6, 10**6, "float32", mask, 2**62, 2**62),
         GradientTask(10**6, w, mask, True, 10**6, "pruned", 10**6, True),
         LocalStepsTask(10**6, w, 10**6, -1e-300, 10**6),

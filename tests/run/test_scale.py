@@ -34,6 +34,18 @@ def test_the_bytes_are_those_a_run_counts():
             assert sum(row.coverage) == 3 * 4
 
 
+def test_so_are_those_of_a_compressed_hessian_and_a_tree_sends_its_sums_whole():
+    method = "danl:hessian_compressor=rankr:2"
+    row = danl.solve(problem_of(10, 12, 20), regions=4, method=method, max_rounds=1).history[0]
+    plain, small = (Scale(10, 12, fan_in=5, hessian_compressor=name).costs()[0] for name in (None, "rankr:2"))
+    assert (row.bytes_up, row.bytes_down) == (small.bytes_up, small.bytes_down)
+    assert small.bytes_up == 10 * (2 * (8 * 12 + 2) + 8 * 13)
+    saved = 5 * (plain.bytes_up - small.bytes_up) / 10 / Network().bandwidth
+    np.testing.assert_allclose(plain.tree_seconds - small.tree_seconds, saved)
+    with pytest.raises(InputError, match="hessian_compressor='rank': must be one of"):
+        Scale(10, 12, hessian_compressor="rank")
+
+
 @pytest.mark.parametrize(
     ("workers", "fan_in", "levels", "aggregators"),
     [(1, 2, 1, 0), (32, 32, 1, 0), (33, 32, 2, 2), (1024, 32, 2, 32), (10**6, 100, 3, 10**4 + 100)],

@@ -37,11 +37,15 @@ def up(
     folder: Annotated[Path, typer.Option("--dir", help="Folder for the sites' files, logs and Flower's own.")] = Path(
         "danl-federation"
     ),
+    rules: Annotated[str, typer.Option(help="Of every site: default, or open, which answers whatever it is asked.")] = (
+        "default"
+    ),
     min_rows: Annotated[int | None, typer.Option(help="Rule of every site: fewest rows it answers for.")] = None,
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and let in only nodes whose keys are known.")] = False,
 ) -> int:
     """Start a SuperLink and SuperNodes on loopback, and stop them on Ctrl-C."""
     with quick_imports():  # here: --help should not wait for them
+        from danl.checks import check_choice
         from danl.cli.display import console
         from danl.data import load_dataset, partition
         from danl.engines.flower.sitefiles import write_sites
@@ -50,6 +54,7 @@ def up(
 
     screen = console()
     kind = target_of(loss)
+    check_choice("--rules", rules, ("default", "open"))
     if (folder / "state.json").exists():
         raise InputError(f"--dir={str(folder)!r}: a federation is up there; stop it, or choose another folder")
     loaded = load_dataset(data, n_features=n_features, target=kind, target_column=target)
@@ -59,6 +64,7 @@ def up(
     configs = write_sites(shards, folder / "sites", binary=kind == "binary")
     if min_rows is not None:
         configs = [config | {"min-rows": min_rows} for config in configs]
+    configs = [config | {"rules": rules} for config in configs]
     federation = Federation(folder, data, configs, tls=tls)
     federation.start()
     try:

@@ -26,6 +26,9 @@ def plan(
     bandwidth: Annotated[float, option(NETWORK, "Megabits a second of every machine.")] = 100.0,
     latency: Annotated[float, option(NETWORK, "Milliseconds a message is under way.")] = 50.0,
     fan_in: Annotated[int, option(NETWORK, "Replies a node of the tree takes.")] = 32,
+    hessian_compressor: Annotated[
+        str | None, option(RUN, "What compresses Hessians, for example rankr:5; default: nothing.")
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Say what a run would cost: bytes, seconds and memory, with and without a tree of aggregators.
@@ -35,7 +38,7 @@ def plan(
     from danl.run.scale import Network, Scale  # here: --help should not wait for it
 
     network = Network(bandwidth=bandwidth * 1e6 / 8, latency=latency / 1e3)
-    scale = Scale(workers, features, regions, coverage, fan_in, network)
+    scale = Scale(workers, features, regions, coverage, fan_in, network, hessian_compressor)
     times = {"hessian": hessians, "gradient": gradients, "loss": losses}
     costs = scale.costs()
     total = {

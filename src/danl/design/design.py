@@ -148,7 +148,7 @@ class Design:
             clusters = None if clusters is None else np.tile(clusters, 2)[order]
         made = Shard.of(
             X, y, weights=weights, rows=rows, name=site or records.source.name, feature_names=self.names,
-            target_name=self.outcome, **_extras(offset, clusters),
+            target_name=self.outcome, offset=offset, clusters=clusters,
         )  # fmt: skip
         return replace(made, left_out=int((~complete).sum()), unknown_levels=int((complete & ~known).sum()))
 
@@ -181,11 +181,10 @@ class Design:
         }
 
     @classmethod
-    def from_dict(cls, values: object) -> Design:
+    def from_dict(cls, values: Any) -> Design:
         """From plain data; expressions are checked, wherever they come from."""
         try:
-            assert isinstance(values, Mapping)
-            assert set(values) == {part.name for part in fields(cls)}
+            _must(isinstance(values, Mapping) and set(values) == {part.name for part in fields(cls)})
             columns = tuple(
                 DesignColumn(_text(name), tuple(Part(*map(_text, part)) for part in parts))  # type: ignore[arg-type]
                 for name, parts in values["columns"]
@@ -201,11 +200,9 @@ class Design:
                 columns,
             )
             kinds = {part.kind for column in columns for part in column.parts}
-            assert isinstance(made.intercept, bool)
-            assert kinds <= {"number", "level", "site"}
-            assert outcome_levels is None or len(outcome_levels) == 2
-            assert columns
-        except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+            _must(isinstance(made.intercept, bool) and kinds <= {"number", "level", "site"} and len(columns) > 0)
+            _must(outcome_levels is None or len(outcome_levels) == 2)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError("design: cannot be read; do both ends run the same danl?") from None
@@ -233,12 +230,12 @@ class Agreement:
     notes: tuple[str, ...] = ()
 
 
+def _must(right: bool) -> None:
+    if not right:
+        raise TypeError
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
-
-
-def _extras(offset: Array | None, clusters: Any) -> dict[str, Any]:
-    given = {"offset": offset, "clusters": clusters}
-    return {name: value for name, value in given.items() if value is not None}

@@ -99,6 +99,12 @@ class Model:
         return frozenset(found | set(self.offset.names if self.offset is not None else ()))
 
     @property
+    def valued_names(self) -> frozenset[str]:
+        """The columns whose cells the design is made of: all but one that only says which cluster a record is in."""
+        found = {name for factor in self.factors for name in factor.names}
+        return frozenset(found | self.numeric_names | set(self.outcome.names))
+
+    @property
     def word_names(self) -> frozenset[str]:
         """The columns whose levels count, numbers or not: those in C()."""
         return frozenset(factor.text for factor in self.factors if factor.kind == "levels")

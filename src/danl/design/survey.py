@@ -126,7 +126,9 @@ def missing_in(records: Records, names: tuple[str, ...]) -> Mask:
 
 
 def kind_of(column: Column, model: Model) -> str:
-    """Whether a column counts as numbers or as words."""
+    """Whether a column counts as numbers or as words; that of clusters alone counts as words."""
+    if column.name not in model.valued_names:
+        return WORDS
     if column.name in model.word_names and column.name not in model.numeric_names:
         return WORDS
     return WORDS if column.words.any() else NUMBERS
@@ -140,13 +142,7 @@ def needs_levels(name: str, kind: str, model: Model) -> bool:
 
 def _check_kind(records: Records, column: Column, model: Model) -> None:
     """Refuse words among numbers, and dates."""
-    only_cluster = column.name == model.cluster and not (
-        column.name in model.numeric_names
-        or column.name in model.word_names
-        or column.name in model.outcome.names
-        or any(column.name in factor.names for factor in model.factors)
-    )
-    if only_cluster:
+    if column.name not in model.valued_names:
         return
     if column.all_dates:
         raise records.column_error(

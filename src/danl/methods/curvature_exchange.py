@@ -15,8 +15,8 @@ import numpy as np
 
 from danl.frozen import replace
 from danl.methods.base import Setup
-from danl.protocol.hessian_form import HessianForm
-from danl.protocol.messages import Array, CurvatureTask, Dtype, HessianTask, Mask, unpack
+from danl.protocol.hessian_form import WHOLE, HessianForm
+from danl.protocol.messages import Array, CurvatureTask, Dtype, HessianTask, Mask, pack, unpack
 from danl.protocol.streams import SKETCH, stream
 from danl.server.curvature import Curvature
 from danl.server.memory import Memory
@@ -41,9 +41,10 @@ def hessian_task(
     leverage: bool = False,
 ) -> HessianTask | CurvatureTask:
     """Ask for the Hessian, or for a part of it."""
-    if form.kind == "full" and dtype == "float64":
+    if form == WHOLE and dtype == "float64":
         return HessianTask(exchange, w, batch_size, hessian_batch, leverage)
-    return CurvatureTask(exchange, w, form.kind, form.rank, sketch, batch_size, hessian_batch, dtype, leverage=leverage)
+    asked = (form.kind, form.rank, sketch, batch_size, hessian_batch, dtype)
+    return CurvatureTask(exchange, w, *asked, leverage=leverage, compressor=form.compressor)
 
 
 def sketch_number(form: HessianForm, setup: Setup, n_exchanged: int) -> int:
@@ -78,20 +79,22 @@ def new_curvature(
     least = setup.strong_convexity_of(weights)
     mu = least if options.mu is None else options.mu
     hessians = None
-    if form.kind == "full":
+    if form.whole:
         total = unpack(numbers, setup.n_coefficients)
         hessians = SomeHessians.of(total, sent, weights, None if before is None else before.hessians)
         if nearby and before is not None and before.hessians is not None:
             hessians = hessians.together_with(before.hessians, weights)
         numbers = hessians.matrix()
     else:
-        numbers = numbers / float(weights[sent].sum())
-    convex = setup.rows_here and dtype == "float64" and bool(sent[weights > 0].all())  # the penalty is everyone's
+        numbers = (pack(numbers) if numbers.ndim == 2 else numbers) / float(weights[sent].sum())
+    convex = (
+        form.whole and setup.rows_here and dtype == "float64" and bool(sent[weights > 0].all())
+    )  # the penalty is everyone's
     made = build(form, numbers, setup.regions, mu, sketch, dtype, least, convex=convex)
     if not options.pairs:
         return made, hessians
     old = None if before is None else before.curvature
-    if form.kind == "full":
+    if form.whole:
         return QuasiNewton.start(made, setup.n_coefficients), hessians
     beside = even(form, numbers, setup.regions, setup.free) if setup.penalised else None
     if isinstance(old, QuasiNewton):

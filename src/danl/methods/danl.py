@@ -27,6 +27,7 @@ from danl.methods.curvature_choice import choose_curvature
 from danl.methods.safeguarded import Safeguarded
 from danl.methods.shared_options import check_options
 from danl.objective.regions import Regions
+from danl.protocol.compressors import make_compressor
 from danl.protocol.hessian_form import WHOLE, HessianForm
 from danl.protocol.messages import Exchange, Submodel
 from danl.protocol.replies import Replies
@@ -65,9 +66,13 @@ class DANL:
         Who sends curvature (`danl.methods.senders`): everyone; those whose machines can, by their profiles; or so many,
         taking turns. More send theirs when that has not paid. Default: the able where there are profiles, else
         everyone, and 32 where there are more than 100 workers.
+    hessian_compressor : str, optional
+        What compresses every worker's Hessian on its way: "rankr:5", "topk:1000", "randk:1000", "natural" or "identity"
+        (`danl.protocol.compressors`). What arrives counts as a part of the Hessian. Default: nothing.
     whole_after : int, optional
-        Where a part of the Hessian is exchanged: after so many exchanges, if about as many are still to come, whole
-        Hessians take its place. Default: never; where `curvature` is "adaptive", when they would have cost as much.
+        Where a part of the Hessian is exchanged, or a compressed one: after so many exchanges, if about as many are
+        still to come, whole Hessians take its place. Default: never; where `curvature` is "adaptive", when they would
+        have cost as much.
     finish : bool
         With mini-batches: go over to whole shards when noise is all that is left.
     contraction, window : float, int
@@ -108,6 +113,7 @@ class DANL:
     masks: Literal["auto", "always"] = "auto"
     hessian_dtype: Literal["auto", "float64", "float32"] = "auto"
     whole_after: int | None = None
+    hessian_compressor: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("memory", self.memory, ("corrected", "raw"))
@@ -126,6 +132,12 @@ class DANL:
             check_whole("whole_after", self.whole_after, 1, "leave it out for never")
         check_share("contraction", self.contraction, zero=False, one=False)
         check_share("quorum", self.quorum, zero=False, one=False)
+        if self.hessian_compressor is not None:
+            make_compressor(self.hessian_compressor, "hessian_compressor")
+            if self.curvature == "once" or self.hessian_form.kind != "full":
+                allowed = "left out unless curvature is 'adaptive', 'full' or a whole number of rounds"
+                next_step = f"here curvature is {self.curvature!r}"
+                raise bad_argument("hessian_compressor", self.hessian_compressor, allowed, next_step)
         if self.submodel == "pruned" and (self.memory != "raw" or self.curvature != "once"):
             raise InputError(
                 "submodel='pruned': needs memory='raw' and curvature='once', because losses and corrections are "
@@ -143,6 +155,9 @@ class DANL:
     def suited(self, setup: Setup) -> tuple[DANL, str]:
         """The method with the curvature that suits a problem, and why, where that is left to it."""
         asked = self.hessian_batch is not None or self.batch_size is not None or not self.pairs
+        if self.hessian_compressor is not None:
+            lossless = make_compressor(self.hessian_compressor).lossless(setup.n_coefficients)
+            return (replace(self, hessian_compressor="identity"), "") if lossless else (self, "")
         if self.curvature != "adaptive" or asked or setup.limits is not None:
             return self, ""
         known = setup.profiles is not None  # then what a question costs decides, exchange by exchange
@@ -166,7 +181,8 @@ class DANL:
     def hessian_form(self) -> HessianForm:
         """What is exchanged of a Hessian."""
         found = HessianForm.parse(self.curvature) if isinstance(self.curvature, str) else None
-        return WHOLE if found is None else found
+        found = WHOLE if found is None else found
+        return found if self.hessian_compressor is None else replace(found, compressor=self.hessian_compressor)
 
     def curvature_numbers(self, regions: Regions) -> int:
         """Numbers of the curvature that the server holds."""

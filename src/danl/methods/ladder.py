@@ -174,7 +174,7 @@ class Ladder:
 
     def shortest_wait(self, options: DANL) -> int:
         """Steps from one exchange of curvature to the next; parts wait for as many as half of their price would pay."""
-        if self.form(options).kind == "full":
+        if self.form(options).whole:
             return options.window
         return max(options.window, round(self.rungs[self.rung].price / (2 * self.gradient_price)))
 
@@ -188,7 +188,7 @@ class Ladder:
     # What happened.
 
     def with_curvature(self, options: DANL) -> Ladder:
-        kept = self.form(options).kind != "full"  # pairs on a part go on
+        kept = not self.form(options).whole  # pairs on a part go on
         return replace(self, n_exchanged=self.n_exchanged + 1, since_hessian=0, gains=self.gains if kept else ())
 
     def after_rejection(self, options: DANL, *, everyone: bool) -> tuple[Ladder, Question]:
@@ -227,7 +227,7 @@ class Ladder:
         """Whether new curvature is asked for after a refusal: it is not dear, and not the rest's that is missing."""
         if self.sampling.batch_size is not None:
             return False
-        if self.form(options).kind != "full":
+        if not self.form(options).whole:
             return self.free and self.since_hessian > self.wait
         if self.mismatch is not None and known.hessians is not None and not self.free and not self.mismatch.of_age:
             return False
@@ -264,7 +264,7 @@ class Ladder:
         objective = objective_at_anchor(known, state.weights) if state.base.at_anchor else np.nan
         moved = state.trial.step is not None
         length = min(1.0, GROWTH * self.length) if moved else self.length
-        if exact and self.since_hessian == 0 and self.form(options).kind == "full":
+        if exact and self.since_hessian == 0 and self.form(options).whole:
             length = 1.0  # new curvature knows nothing of the steps that were too long
         halved = exact and step.decrement <= self.lowest / 2
         ladder = replace(
@@ -295,7 +295,7 @@ class Ladder:
 
     def _stalled(self, step: Step, options: DANL) -> bool:
         """Rounding hides what is left: not even the best curvature there is makes the gradient smaller."""
-        parts, full = np.inf if self.rungs[-1].whole else STALLED_PARTS, self.form(options).kind == "full"
+        parts, full = np.inf if self.rungs[-1].whole else STALLED_PARTS, self.form(options).whole
         return step.negligible and self.n_without_halving >= (2 * STALLED if full else parts)
 
     def _question(
@@ -312,7 +312,7 @@ class Ladder:
         if every and self.since_hessian >= every:
             return ask("hessian", f"curvature every {every} rounds")
         if settled:
-            stalled = STALLED if self.form(options).kind == "full" else STALLED_PARTS
+            stalled = STALLED if self.form(options).whole else STALLED_PARTS
             if exact and self.n_without_halving == stalled and (stalled == STALLED or self.rungs[-1].whole):
                 return self.on_rung(len(self.rungs) - 1, options, "rounding: a look with all curvature"), "hessian"
             return ask("full", "little left to gain: everyone's word")
@@ -326,7 +326,7 @@ class Ladder:
             if self.free and options.masks == "auto":
                 return ask(curvature, "curvature costs no more here")
             slow = "slower than promised"
-            if self.form(options).kind != "full":
+            if not self.form(options).whole:
                 rate = self._parts_due(step, exact=exact)
                 if rate is not None:  # if the newest exchange has not helped, twice the wait
                     wait = self.shortest_wait(options) if rate <= HELPED * self.rate else 2 * self.wait

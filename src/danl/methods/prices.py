@@ -46,7 +46,6 @@ class Prices:
             return cls._in_portions(options, setup, setup.limits.deadline)
         regions, d = setup.regions, setup.n_coefficients
         gradient = GradientTask(0, setup.w0, batch_size=options.batch_size, whole_loss=True)
-        numbers = options.hessian_form.numbers(regions)
         masks = planned_masks(setup)
         shares = None if masks is None else masks @ regions.sizes / d
         kinds: tuple[Dtype, Dtype] = ("float64", "float32")
@@ -58,7 +57,7 @@ class Prices:
                 kind: priced(
                     hessian_task(options.hessian_form, 0, setup.w0, dtype=kind, hessian_batch=options.hessian_batch),
                     np.ones(setup.n_workers),
-                    numbers * np.dtype(kind).itemsize,
+                    options.hessian_form.nbytes(regions, kind),
                 )
                 for kind in kinds
             },

@@ -72,6 +72,6 @@ def pays(step: Step, gains: Sequence[float], window: int, tol: float, price: flo
 
 def certain_share(form: HessianForm, rows: int | None) -> float:
     """What share of the curvature that is shown is there for certain: decrements are stretched by it."""
-    if form.kind != "full":
+    if not form.whole:
         return OF_PARTS
     return 1.0 if rows is None else OF_SAMPLES

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from danl.errors import bad_argument
 from danl.frozen import replace
 from danl.methods.acceptance import Step, anchored, objective_at_anchor, trial_accepted, with_margins
 from danl.methods.asking import Asking
@@ -74,6 +75,9 @@ class Safeguarded:
 
     def begin(self, setup: Setup) -> SafeguardedState:
         w0, count = setup.w0, setup.n_workers
+        if self.options.hessian_compressor is not None and setup.limits is not None:
+            allowed = "left out where a deadline binds: Hessians then go in pieces, and a compressed one cannot"
+            raise bad_argument("hessian_compressor", self.options.hessian_compressor, allowed, "or use binding=False")
         return SafeguardedState(
             w=w0,
             weights=setup.weights,

@@ -67,13 +67,13 @@ def rungs_of(options: DANL, setup: Setup, prices: Prices) -> tuple[Rung, ...]:
     """The rungs a run can take, the cheapest first."""
     asked, n_workers = options.curvature_from, setup.n_workers
     if asked == "auto":
-        able_ones = prices.in_seconds and options.hessian_form.kind == "full"
+        able_ones = prices.in_seconds and options.hessian_form.whole
         asked = "able" if able_ones else "everyone" if n_workers <= MANY else enough(setup)
     dtype: Dtype = "float64"
     if options.hessian_dtype == "float32" or (options.hessian_dtype == "auto" and prices.in_seconds):
         dtype = "float32"
     all_of_them, work = np.ones(n_workers, dtype=bool), None
-    if setup.rows_here and not prices.in_seconds and n_workers <= MANY and options.hessian_form.kind == "full":
+    if setup.rows_here and not prices.in_seconds and n_workers <= MANY and options.hessian_form.whole:
         work = price_here(setup, options.hessian_batch)
 
     def rung(senders: Mask, kind: Dtype = dtype) -> Rung:
@@ -105,8 +105,8 @@ def rungs_of(options: DANL, setup: Setup, prices: Prices) -> tuple[Rung, ...]:
         rungs.append(rung(all_of_them))
     if dtype == "float32" and options.hessian_dtype == "auto":
         rungs.append(rung(all_of_them, "float64"))
-    if options.whole_after is not None and options.hessian_form.kind != "full":
-        whole = Prices.of(replace(options, curvature="full"), setup)
+    if options.whole_after is not None and not options.hessian_form.whole:
+        whole = Prices.of(replace(options, curvature="full", hessian_compressor=None), setup)
         rungs.append(Rung(whole.curvature(all_of_them, "float64"), n_workers, "float64", all_of_them, whole=True))
     possible = tuple(each for each in rungs if math.isfinite(each.price))
     if not possible:

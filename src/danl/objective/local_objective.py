@@ -106,6 +106,10 @@ class LocalObjective:
         """The Hessian of F_i at w, dense (d, d)."""
         return assembled(self.X, self.second_derivatives(w), self.layout, self.sandwich, self.penalty)
 
+    def data_hessian(self, w: Array) -> Array:
+        """The same without the penalty."""
+        return assembled(self.X, self.second_derivatives(w), self.layout, self.sandwich)
+
     def second_derivatives(self, w: Array) -> Iterator[tuple[int, int, Array]]:
         """(k, m, r b_km) for every pair of outputs k <= m: second derivatives of the loss, with the rows' weights."""
         with np.errstate(over="ignore", invalid="ignore"):

@@ -57,6 +57,11 @@ class Compressed:
     codes: NDArray[np.int16] = field(default_factory=lambda: np.empty(0, dtype=np.int16))
     """Signs of eigenvalues (rankr), or signs and exponents of powers of two (natural)."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.numbers.nbytes + self.places.nbytes + self.codes.nbytes
+
 
 class Compressor(Protocol):
     """What a compressor does. Its fields are the numbers of its name."""
@@ -84,6 +89,14 @@ class Compressor(Protocol):
         """Bits of a message, as the authors count them."""
         return FLOAT_BITS * self.floats(d)
 
+    def nbytes(self, d: int, itemsize: int = 8) -> int:
+        """Bytes of a message here: those of its arrays, with numbers of this size."""
+        return itemsize * self.floats(d)
+
+    def lossless(self, d: int) -> bool:
+        """Whether a message says all of a (d, d) matrix, up to rounding."""
+        return False
+
     def rate(self, d: int) -> float:
         """The rate alpha at which the Hessian is learned."""
         return 1.0
@@ -101,6 +114,9 @@ class Identity(Compressor):
 
     def fault(self, compressed: Compressed, d: int) -> str | None:
         return _form_fault(compressed, numbers=packed_size(d))
+
+    def lossless(self, d: int) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -124,6 +140,12 @@ class _Entries(Compressor):
 
     def floats(self, d: int) -> int:
         return min(d if self.entries is None else self.entries, packed_size(d))
+
+    def nbytes(self, d: int, itemsize: int = 8) -> int:
+        return (itemsize + 4) * self.floats(d)
+
+    def lossless(self, d: int) -> bool:
+        return self.floats(d) == packed_size(d)
 
 
 @dataclass(frozen=True)
@@ -185,6 +207,12 @@ class RankR(Compressor):
     def floats(self, d: int) -> int:
         return min(self.rank, d) * d
 
+    def nbytes(self, d: int, itemsize: int = 8) -> int:
+        return (itemsize * d + 2) * min(self.rank, d)
+
+    def lossless(self, d: int) -> bool:
+        return self.rank >= d
+
 
 def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
     """Eigenvalues and vectors with those of largest absolute value among them: of a few, Lanczos' are enough."""
@@ -229,6 +257,9 @@ class Natural(Compressor):
     def bits(self, d: int) -> int:
         return NATURAL_BITS * self.floats(d)
 
+    def nbytes(self, d: int, itemsize: int = 8) -> int:
+        return 2 * packed_size(d)
+
     def rate(self, d: int) -> float:
         return 8 / 9
 
@@ -236,19 +267,19 @@ class Natural(Compressor):
 _KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Identity, TopK, RankR, RandK, Natural)}
 
 
-def make_compressor(spec: str) -> Compressor:
+def make_compressor(spec: str, argument: str = "compressor") -> Compressor:
     """The compressor of ``"identity"``, ``"topk:123"``, ``"rankr:1"``, ``"randk:50"`` or ``"natural"``.
 
     Without a number topk and randk keep d entries, rankr one eigenpair. More than there are is all of them.
     """
     name, colon, number = str(spec).partition(":")
     if name not in _KINDS:
-        raise unknown_name("compressor", spec, _KINDS, "a number goes behind a colon, as in 'rankr:1'")
+        raise unknown_name(argument, spec, _KINDS, "a number goes behind a colon, as in 'rankr:1'")
     kind = _KINDS[name]
     if colon and not fields(kind):
-        raise bad_argument("compressor", spec, repr(name), "it takes no number")
+        raise bad_argument(argument, spec, repr(name), "it takes no number")
     if colon and not _NUMBER.fullmatch(number):
-        raise bad_argument("compressor", spec, f"{name!r}, or '{name}:' and a whole number >= 1", f"try '{name}:10'")
+        raise bad_argument(argument, spec, f"{name!r}, or '{name}:' and a whole number >= 1", f"try '{name}:10'")
     made: Compressor = kind(int(number)) if colon else kind()
     return made
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from danl.objective.regions import Regions
+from danl.objective.regions import IntArray, Regions
 from danl.policies.profiles import Profile, gradient_passes, seconds
 from danl.protocol import messages as msg
 from danl.protocol.hessian_form import HessianForm, piece_of
@@ -38,19 +38,27 @@ def seconds_each(
     regions: Regions,
 ) -> Array:
     """Seconds of every worker, (N,); nan where it did not answer."""
-    each, tasks = np.full(len(profiles), np.nan), exchange.tasks()
-    down = dict(zip(exchange.workers.tolist(), bytes_down(exchange, regions).tolist(), strict=True))
-    shares = np.ones(len(replies.workers))
+    each = np.full(len(profiles), np.nan)
+    loads = zip(*(part.tolist() for part in loads_of(exchange, replies, rows, entries_per_row, regions)), strict=True)
+    for worker, (work, down, up) in zip(replies.workers.tolist(), loads, strict=True):
+        each[worker] = seconds(profiles[worker], work_rows=work, bytes_down=down, bytes_up=up)
+    return each
+
+
+def loads_of(
+    exchange: Exchange, replies: Replies, rows: Array, entries_per_row: Array, regions: Regions
+) -> tuple[Array, IntArray, IntArray]:
+    """Of everyone who answered: passes over a row, bytes of its task, bytes of its reply."""
+    workers, tasks, shares = replies.workers, exchange.tasks(), np.ones(len(replies.workers))
     if replies.masks is not None:
         shares = replies.masks @ regions.sizes / regions.n_coefficients
-    sent = bytes_up(exchange, replies, regions)
-    keeping = set() if exchange.kept is None else set(exchange.workers[exchange.kept].tolist())
-    for worker, share, up in zip(replies.workers.tolist(), shares.tolist(), sent.tolist(), strict=True):
-        work = work_rows(tasks[worker], share, int(rows[worker]), float(entries_per_row[worker]), regions)
-        if worker in keeping:
-            work -= int(rows[worker]) / 2
-        each[worker] = seconds(profiles[worker], work_rows=work, bytes_down=down[worker], bytes_up=up)
-    return each
+    down = bytes_down(exchange, regions)[np.searchsorted(exchange.workers, workers)]
+    own = zip(workers.tolist(), shares.tolist(), strict=True)
+    work = [work_rows(tasks[i], share, int(rows[i]), float(entries_per_row[i]), regions) for i, share in own]
+    passes = np.array(work, dtype=float)
+    if exchange.kept is not None:  # margins that are there already
+        passes -= np.where(np.isin(workers, exchange.workers[exchange.kept]), rows[workers] / 2, 0.0)
+    return passes, down, bytes_up(exchange, replies, regions)
 
 
 def work_rows(task: msg.Task, share: float, rows: int, entries_per_row: float, regions: Regions) -> float:

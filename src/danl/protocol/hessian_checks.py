@@ -8,6 +8,7 @@
                   trace(A) times its column of Omega
 
     a piece       entries of the diagonal that are in it are not below the penalty
+    compressed    the form is that of its compressor; the diagonal as above, of identity and rankr all of it
 
 Up to rounding: of float64, or of float32 where that was asked for.
 """
@@ -19,8 +20,10 @@ import numpy as np
 from danl._scipy import dpptrf
 from danl.objective.hessian_parts import diagonal_places
 from danl.objective.regions import IntArray, Regions
+from danl.protocol.compressed_hessians import is_empty, restored
+from danl.protocol.compressors import Compressed, Identity, RankR, make_compressor
 from danl.protocol.hessian_form import HessianForm, packed_blocks, piece_of, sketch_matrix
-from danl.protocol.messages import Array, Array32, CurvatureTask, unpack
+from danl.protocol.messages import Array, Array32, CurvatureTask, pack, unpack
 
 CHOLESKY_LIMIT = 1000
 """Coefficients up to which every worker's Hessian is factorised to see that it is definite (d^3 / 3 each)."""
@@ -103,6 +106,20 @@ def numbers_fault(
             with np.errstate(over="ignore", invalid="ignore"):  # numbers that are finite and their squares not
                 sketch = numbers[d:].reshape(omega.shape)
                 return fault or _sketch_fault(sketch, omega, numbers[:d], penalties, slack)
+
+
+def compressed_fault(
+    task: CurvatureTask, message: Compressed, penalties: Array, *, excused: bool, blown_up: bool
+) -> str | None:
+    """What is wrong with a compressed Hessian whose message is of its form."""
+    if is_empty(message):
+        return None if excused else "its curvature is not finite"
+    if blown_up:
+        return None
+    hessian, slack = restored(task, message, penalties), SLACK[task.dtype]
+    if isinstance(make_compressor(task.compressor or ""), Identity | RankR):
+        return hessian_fault(pack(hessian), penalties, slack)
+    return _diagonal_fault(hessian.diagonal(), penalties, slack)
 
 
 def _diagonal_fault(diagonal: Array, penalties: Array, slack: float, coordinates: IntArray | None = None) -> str | None:

@@ -27,7 +27,8 @@ import numpy as np
 
 from danl.objective.hessian_parts import diagonal_places
 from danl.objective.regions import IntArray, Regions
-from danl.protocol.messages import Array, CurvatureKind, CurvatureTask, Exchange, HessianTask, Mask, packed_size
+from danl.protocol.compressors import make_compressor
+from danl.protocol.messages import Array, CurvatureKind, CurvatureTask, Dtype, Exchange, HessianTask, Mask, packed_size
 from danl.protocol.streams import SKETCH, stream
 
 _LOWRANK = re.compile(r"lowrank:([1-9][0-9]{0,8})")
@@ -35,10 +36,11 @@ _LOWRANK = re.compile(r"lowrank:([1-9][0-9]{0,8})")
 
 @dataclass(frozen=True)
 class HessianForm:
-    """A kind, and the columns of the sketch where there is one."""
+    """A kind, the columns of the sketch where there is one, and what compresses a whole Hessian, if anything does."""
 
     kind: CurvatureKind
     rank: int = 0
+    compressor: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> HessianForm | None:
@@ -52,14 +54,19 @@ class HessianForm:
     @classmethod
     def of(cls, task: HessianTask | CurvatureTask) -> HessianForm:
         """What a task asks for, in whole or in pieces."""
-        return cls("full") if isinstance(task, HessianTask) else cls(task.kind, task.rank)
+        return cls("full") if isinstance(task, HessianTask) else cls(task.kind, task.rank, task.compressor)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of a Hessian arrives."""
+        return self.kind == "full" and self.compressor in (None, "identity")
 
     def columns(self, d: int) -> int:
         """Columns of the sketch for d coefficients."""
         return max(min(self.rank, (d - 1) // 2), 0)
 
     def numbers(self, regions: Regions) -> int:
-        """How many numbers a worker sends."""
+        """How many numbers a worker sends; compressed, how many the server makes of them."""
         d = regions.n_coefficients
         match self.kind:
             case "full":
@@ -70,6 +77,13 @@ class HessianForm:
                 return d + d * self.columns(d)
             case "diag":
                 return d
+
+    def nbytes(self, regions: Regions, dtype: Dtype) -> int:
+        """Bytes of what a worker sends."""
+        itemsize = np.dtype(dtype).itemsize
+        if self.compressor is None:
+            return itemsize * self.numbers(regions)
+        return make_compressor(self.compressor).nbytes(regions.n_coefficients, itemsize)
 
     def held(self, regions: Regions) -> int:
         """Numbers of the matrix the server makes of them."""
@@ -125,6 +139,8 @@ def fitting_pieces(exchange: Exchange, regions: Regions) -> bool:
     if not isinstance(task, HessianTask | CurvatureTask) or pieces.shape != (len(exchange.workers), 2):
         return False
     (first, last), numbers = pieces.T, HessianForm.of(task).numbers(regions)
+    if getattr(task, "compressor", None) is not None and ((first < last) & (last - first < numbers)).any():
+        return False  # all at once, or nothing
     whole_numbers = np.issubdtype(pieces.dtype, np.integer)
     return bool(whole_numbers and ((first >= 0) & (first <= last) & (last <= numbers)).all())
 

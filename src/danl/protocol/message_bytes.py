@@ -79,6 +79,8 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
             with_mask = True if exchange.idle is None else with_a_region(replies.masks)
             each = replies.masks @ (8.0 * regions.sizes)  # whole numbers; BLAS takes a quarter of the time
             return np.asarray(each.astype(np.int64) + 8 + mask_bytes(regions.n_regions) * with_mask)
+        case CurvatureTask(compressor=str()):
+            return np.array([_compressed_bytes(replies, row, d) for row in range(n)], dtype=np.int64)
         case HessianTask() | CurvatureTask() as task:
             itemsize = 8 if isinstance(task, HessianTask) else np.dtype(task.dtype).itemsize
             if exchange.pieces is None:
@@ -102,6 +104,12 @@ def bytes_up(exchange: Exchange, replies: Replies, regions: Regions) -> IntArray
             return np.full(n, 8)
         case _:  # a model and a loss, or mean squares and a constant
             return np.full(n, 8 * (d + 1))
+
+
+def _compressed_bytes(replies: Replies, row: int, d: int) -> int:
+    """A loss, a gradient and the arrays of a compressed Hessian, where one was asked for."""
+    message = replies.curvatures.get(int(replies.workers[row]))
+    return 8 * (d + 1) + (0 if message is None else message.nbytes)
 
 
 def message_bytes(message: Task | Reply) -> int:

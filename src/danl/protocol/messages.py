@@ -72,13 +72,16 @@ class HessianReply(Reply):
 class CurvatureReply(Reply):
     """Loss at w, the gradient on the coordinates of the mask (None: on all of them), and what was asked of the Hessian.
 
-    `numbers` are those of the piece, of the part of the Hessian that was asked for.
+    `numbers` are those of the piece, of the part of the Hessian that was asked for. Where a compressor was, they are
+    those of its message, with its places and codes (`danl.protocol.compressors.Compressed`).
     """
 
     gradient: Array
     numbers: Array | Array32
     loss: float
     mask: Mask | None = None
+    places: NDArray[np.int32] | None = None
+    codes: NDArray[np.int16] | None = None
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,8 @@ class CurvatureTask(ModelTask):
 
     `sketch` is the number that the random matrix of a sketch is drawn from, the same for all workers. With a `mask` the
     gradient is sent on its regions alone, which may be none. Of the numbers of the part those from `first` up to and
-    without `last` are sent; None is the end.
+    without `last` are sent; None is the end. With a `compressor` what is sent of a whole Hessian is its message of the
+    data's part (`danl.protocol.compressed_hessians`), all at once.
     """
 
     name, answer = "curvature", CurvatureReply
@@ -187,6 +191,7 @@ class CurvatureTask(ModelTask):
     first: int = 0
     last: int | None = None
     leverage: bool = False
+    compressor: str | None = None
 
 
 @at_once

@@ -52,6 +52,8 @@ class Workplace:
     seed: int
     least_rows: int = 1
     """The fewest rows that an answer may be of."""
+    min_cell: int = 1
+    """The fewest records that a cell of a table may be of, if it is of any."""
 
     def rows(self, purpose: int, size: int | None, *key: int) -> IntArray | None:
         """A mini-batch, drawn with replacement by a function of seed, purpose and key; None for all rows."""
@@ -63,11 +65,19 @@ class Workplace:
         `FewRowsError` where it is of fewer rows than the site answers about: whoever chooses seed and key could look
         for a draw that has few rows many times.
         """
-        draws = stream(self.seed, purpose, *key, self.worker).random(size)
+        rng = stream(self.seed, purpose, *key)
+        rng.bit_generator.advance(self.worker * size)  # type: ignore[attr-defined]  # to the worker's own part of it
+        return self._rows(rng.random(size))
+
+    def _rows(self, draws: Array) -> IntArray:
         rows = (draws * self.objective.n_rows).astype(np.int64)
         if self.least_rows > 1 and len(np.unique(rows)) < self.least_rows:
             raise FewRowsError
         return rows
+
+    def tellable(self, counts: Array) -> Array:
+        """Counts of records with nan for every cell of too few. Whoever sends sums of cells beside them tells these."""
+        return np.where((counts > 0) & (counts < self.min_cell), np.nan, counts)
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,11 @@ class OwnTask(ModelTask):
 
     gradient_field: ClassVar[str | None] = None
     """The field of the reply that is the whole gradient at w, where there is one."""
+    by_default: ClassVar[bool] = False
+    """Whether sites answer it unless their rules say otherwise: plain sums over all rows at w, or cells."""
+    cells: ClassVar[bool] = False
+    """Whether its numbers are counts in cells, of which it tells none of too few (`Workplace.tellable`): these are not
+    held against the number of rows."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -107,6 +122,12 @@ def own_models(tasks: Sequence[Any], name: str = "w") -> Array:
     """The models of tasks: (d,) where it is one, else one of each, (n, d)."""
     models = [getattr(task, name) for task in tasks]
     return models[0] if all(model is models[0] for model in models) else np.array(models)
+
+
+def drawn_by_each(places: Sequence[Workplace], purpose: int, size: int, *key: int) -> list[IntArray]:
+    """What `Workplace.drawn` gives each of them, from one stream."""
+    draws = stream(places[0].seed, purpose, *key).random((1 + max(place.worker for place in places), size))
+    return [place._rows(draws[place.worker]) for place in places]
 
 
 def batch_of(places: Sequence[Workplace], batch: Batch, rows: Sequence[IntArray] | None) -> Batch:

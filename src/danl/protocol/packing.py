@@ -27,7 +27,7 @@ def _places(d: int) -> tuple[IntArray, IntArray]:
     return rows * d + columns, square
 
 
-_small_places = lru_cache(maxsize=8)(_places)
+_small_places = lru_cache(maxsize=64)(_places)
 
 
 def pack(symmetric: Array) -> Array:

@@ -25,8 +25,10 @@ from danl.errors import InputError
 from danl.frozen import at_once, replace
 from danl.objective.problem import BaseProblem
 from danl.objective.regions import IntArray, Regions, as_items
+from danl.protocol.compressed_hessians import restored
+from danl.protocol.compressors import Compressed
 from danl.protocol.guards import NO_GUARDS, Guards, clipped, without_lone_infinities
-from danl.protocol.hessian_checks import numbers_fault, packed_fault
+from danl.protocol.hessian_checks import compressed_fault, numbers_fault, packed_fault
 from danl.protocol.hessian_form import pieces_of
 from danl.protocol.messages import (
     Array,
@@ -94,8 +96,8 @@ class Replies:
         The regions that count. Default: all.
     values : mapping of name to array, (n, ...)
         Other fields of the replies: the models of local steps, smoothness constants, moments.
-    curvatures : mapping of worker to array
-        Packed Hessians, parts of them, pieces or sums of scores, as each worker sent its own.
+    curvatures : mapping of worker to array or Compressed
+        Packed Hessians, parts of them, pieces, compressed ones or sums of scores, as each worker sent its own.
     curvature_senders : int array, (m,)
         Who sent curvature, in increasing order. Default: those of `curvatures`, or with `add_up` all that answered.
     add_up : callable, optional
@@ -245,7 +247,7 @@ class ReplyRules:
             incomplete = pieces_of(exchange, self.regions)[1]
             if incomplete[np.searchsorted(exchange.workers, replies.curvature_senders)].any():
                 return replies
-        return self._with_sum(replies, weights)
+        return self._with_sum(exchange, replies, weights)
 
     def _check_arrays(self, exchange: Exchange, replies: Replies) -> None:
         """Refuse arrays of an engine's own making that do not fit the exchange: a fault of the engine, not a worker."""
@@ -312,7 +314,9 @@ class ReplyRules:
                 continue
             penalties, task = self.penalties_of(worker), tasks[worker]
             excused = self.excused(losses[worker], blown_up, getattr(task, "dtype", "float64"))
-            if isinstance(task, CurvatureTask):
+            if isinstance(task, CurvatureTask) and isinstance(numbers, Compressed):
+                fault = compressed_fault(task, numbers, penalties, excused=excused, blown_up=blown_up)
+            elif isinstance(task, CurvatureTask):
                 fault = numbers_fault(task, numbers, penalties, self.regions, excused=excused, blown_up=blown_up)
             else:
                 if isinstance(task, ScoresTask):
@@ -322,11 +326,14 @@ class ReplyRules:
                 faults[worker] = Failure(worker, "invalid", fault)
         return faults
 
-    def _with_sum(self, replies: Replies, weights: Array) -> Replies:
+    def _with_sum(self, exchange: Exchange, replies: Replies, weights: Array) -> Replies:
         """The replies with the sum of their curvatures; who is found faulty on the way is a failure."""
         if replies.add_up is None:
             total: Array | None = None
             for worker, numbers in replies.curvatures.items():  # in the order of their numbers: the same bits always
+                if isinstance(numbers, Compressed):
+                    assert isinstance(exchange.task, CurvatureTask)
+                    numbers = restored(exchange.task, numbers, self.penalties_of(worker))
                 with np.errstate(invalid="ignore", over="ignore"):  # at a model that blew up: its loss rejects it
                     term = weights[worker] * numbers.astype(np.float64, copy=False)
                     total = term if total is None else total + term

@@ -15,6 +15,7 @@ from danl.frozen import replace
 from danl.objective.layout import Layout
 from danl.objective.regions import Regions
 from danl.protocol import messages as msg
+from danl.protocol.compressed_hessians import message_fault, message_of
 from danl.protocol.hessian_form import piece_of
 from danl.protocol.messages import Array, Exchange, Failure, packed_size
 from danl.protocol.own_tasks import OwnTask
@@ -81,6 +82,9 @@ class ReplyForm:
         curvatures = {
             who: getattr(reply, name) for who, reply in received.items() for name in CURVATURES if hasattr(reply, name)
         }
+        if isinstance(task, msg.CurvatureTask) and task.compressor is not None:
+            sent = {who: message_of(reply) for who, reply in received.items() if isinstance(reply, msg.CurvatureReply)}
+            curvatures |= sent
         return replace(
             rows,
             curvatures={who: each for who, each in curvatures.items() if each is not None},  # None: added up on the way
@@ -132,6 +136,10 @@ class ReplyForm:
             return f"its smoothness is {constant!r}"
         if not isinstance(loss, float | np.floating):
             return f"its loss is {type(loss).__name__}, not a number"
+        if isinstance(task, msg.CurvatureTask) and task.compressor is not None:
+            fault = message_fault(task, message_of(reply), self.regions.n_coefficients)
+        elif isinstance(reply, msg.CurvatureReply) and (reply.places is not None or reply.codes is not None):
+            fault = "its curvature is compressed, and was not to be"
         for name, length in self._lengths(task, reply).items():
             dtype = task.dtype if isinstance(task, msg.CurvatureTask) and name == "numbers" else "float64"
             fault = fault or vector_fault(NAMES.get(name, name), getattr(reply, name), length, dtype)
@@ -147,7 +155,8 @@ class ReplyForm:
                 return {"gradient": d} | ({} if reply.packed_hessian is None else {"packed_hessian": packed_size(d)})
             case msg.CurvatureTask():
                 first, last, _ = piece_of(task, self.regions)
-                return {"gradient": self._trained(reply.mask), "numbers": last - first}
+                numbers = {"numbers": last - first} if task.compressor is None else {}
+                return {"gradient": self._trained(reply.mask)} | numbers
             case msg.ScoresTask():
                 return {"packed_scores": packed_size(d)}
             case msg.LocalStepsTask():

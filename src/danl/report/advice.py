@@ -147,5 +147,7 @@ def fewer_bytes(run: RecordedRun) -> str:
         return ""
     if family(run) not in ("danl", "danl-secant") or "hessian_dtype" in run.method:
         return ""
+    if "hessian_compressor" in run.method:
+        return ""
     joined = f"{run.method}{',' if ':' in run.method else ':'}hessian_dtype=float32"
     return f"Try --method {joined}: Hessians are {percent(share)} of the bytes, and half as large in float32."

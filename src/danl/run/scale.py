@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from danl.checks import check_whole
 from danl.errors import bad_argument
 from danl.policies.masks import mask_bytes
+from danl.protocol.compressors import make_compressor
 from danl.protocol.messages import packed_size
 
 NUMBER = 8
@@ -64,6 +65,8 @@ class Scale:
         Replies a node of the tree takes.
     network : Network
         Between any two nodes.
+    hessian_compressor : str, optional
+        What compresses Hessians on their way (`danl.methods.DANL`); sums of them go whole from node to node.
 
     """
 
@@ -73,6 +76,7 @@ class Scale:
     coverage: int | None = None
     fan_in: int = 32
     network: Network = Network()
+    hessian_compressor: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("workers", 1), ("features", 1), ("regions", 1), ("fan_in", 2)):
@@ -81,6 +85,8 @@ class Scale:
             raise bad_argument("regions", self.regions, f"at most {self.features}, the number of features")
         if self.coverage is not None and not 1 <= self.coverage <= self.workers:
             raise bad_argument("coverage", self.coverage, f"between 1 and {self.workers}, the number of workers")
+        if self.hessian_compressor is not None:
+            make_compressor(self.hessian_compressor, "hessian_compressor")
         if not (self.network.bandwidth > 0 and self.network.latency >= 0):
             raise bad_argument("bandwidth", self.network.bandwidth, "above 0, with a latency of at least 0")
 
@@ -108,18 +114,26 @@ class Scale:
         share = 1.0 if self.coverage is None else self.coverage / n
         mask = 0 if self.coverage is None else mask_bytes(self.regions)
         model, hessian = NUMBER * d, NUMBER * (packed_size(d) + d + 1)
+        sent = hessian
+        if self.hessian_compressor is not None:
+            sent = make_compressor(self.hessian_compressor).nbytes(d) + NUMBER * (d + 1)
         fragments = round(n * share * NUMBER * d) + n * (mask + NUMBER)
         return (
-            self._cost("hessian", n * hessian, n * model, hessian),
+            self._cost("hessian", n * sent, n * model, sent, hessian),
             self._cost("gradient", fragments, n * (model + mask), NUMBER * (d + 1)),
             self._cost("loss", n * NUMBER, n * model, NUMBER),
         )
 
-    def _cost(self, kind: str, up: int, down: int, message: int) -> Cost:
+    def _cost(self, kind: str, up: int, down: int, message: int, total: int | None = None) -> Cost:
+        """`total`: bytes of a sum of messages, where these are not as long as each."""
         network, model = self.network, NUMBER * self.features
+
+        def step(each: int) -> float:
+            return 2 * network.latency + min(self.fan_in, self.workers) * (each + model) / network.bandwidth
+
         flat = 2 * network.latency + (up + down) / network.bandwidth
-        step = 2 * network.latency + min(self.fan_in, self.workers) * (message + model) / network.bandwidth
-        return Cost(kind, up, down, flat, self.levels * step)
+        above = (self.levels - 1) * step(message if total is None else total)
+        return Cost(kind, up, down, flat, step(message) + above)
 
     @property
     def server_bytes(self) -> int:

@@ -129,7 +129,8 @@ def build(
         case "diag":
             return Diagonal(_above_zero(numbers, numbers, mu))
         case "full":
-            return project(unpack(numbers, d), mu, least, convex=convex)
+            made = project(unpack(numbers, d), mu, least, convex=convex)
+            return made if form.whole else BlockDiagonal((made,), (np.arange(d),))
 
 
 def even(form: HessianForm, numbers: Array, regions: Regions, free: Mask) -> Diagonal:

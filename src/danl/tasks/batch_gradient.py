@@ -14,7 +14,7 @@ from typing import Any
 
 from danl.objective.batch import Batch
 from danl.protocol.messages import Array, Reply
-from danl.protocol.own_tasks import OwnTask, Workplace, batch_of, own_models, vectors_fault
+from danl.protocol.own_tasks import OwnTask, Workplace, batch_of, drawn_by_each, own_models, vectors_fault
 from danl.protocol.streams import GRADIENT_BATCH
 
 
@@ -42,7 +42,7 @@ class BatchGradientTask(OwnTask):
 
     def work_together(self, tasks: Sequence[Any], places: Sequence[Workplace], batch: Batch) -> dict[int, Reply]:
         size = self.batch_size
-        rows = None if size is None else [place.drawn(GRADIENT_BATCH, size, self.exchange) for place in places]
+        rows = None if size is None else drawn_by_each(places, GRADIENT_BATCH, size, self.exchange)
         losses, gradients = batch_of(places, batch, rows).losses_and_gradients(own_models(tasks))
         made = zip(places, gradients, losses.tolist(), strict=True)
         return {place.worker: BatchGradientReply(place.worker, self.exchange, *own) for place, *own in made}

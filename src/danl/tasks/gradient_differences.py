@@ -15,7 +15,7 @@ from typing import Any
 
 from danl.objective.batch import Batch
 from danl.protocol.messages import Array, Reply
-from danl.protocol.own_tasks import OwnTask, Workplace, batch_of, own_models, vectors_fault
+from danl.protocol.own_tasks import OwnTask, Workplace, batch_of, drawn_by_each, own_models, vectors_fault
 from danl.protocol.streams import GRADIENT_BATCH
 
 
@@ -45,7 +45,7 @@ class DifferenceTask(OwnTask):
 
     def work_together(self, tasks: Sequence[Any], places: Sequence[Workplace], batch: Batch) -> dict[int, Reply]:
         size = self.batch_size
-        rows = None if size is None else [place.drawn(GRADIENT_BATCH, size, self.exchange) for place in places]
+        rows = None if size is None else drawn_by_each(places, GRADIENT_BATCH, size, self.exchange)
         here = batch_of(places, batch, rows)
         _, gradients_before = here.losses_and_gradients(own_models(tasks, "before"))
         losses, gradients = here.losses_and_gradients(own_models(tasks))

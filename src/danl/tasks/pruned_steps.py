@@ -18,7 +18,7 @@ import numpy as np
 
 from danl.objective.batch import Batch
 from danl.protocol.messages import Array, Mask, Reply
-from danl.protocol.own_tasks import OwnTask, Workplace, batch_of, vectors_fault
+from danl.protocol.own_tasks import OwnTask, Workplace, batch_of, drawn_by_each, vectors_fault
 from danl.protocol.streams import LOCAL_STEPS
 
 
@@ -63,7 +63,7 @@ class PrunedStepsTask(OwnTask):
         masks = [np.ones(self.w.size, dtype=bool) if each.mask is None else regions.expand(each.mask) for each in tasks]
         kept, start = np.array(masks), np.full(len(tasks), np.nan)
         v[~kept] = 0.0
-        drawn = size and [place.drawn(LOCAL_STEPS, self.steps * size, self.exchange) for place in places]
+        drawn = size and drawn_by_each(places, LOCAL_STEPS, self.steps * size, self.exchange)
         here = None if drawn else batch_of(places, batch, None)
         for step in range(self.steps):
             if drawn and size:

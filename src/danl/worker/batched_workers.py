@@ -75,7 +75,7 @@ class BatchedWorkers:
                 return self._masked_gradients(exchange, task)
             case (
                 HessianTask(batch_size=None)
-                | CurvatureTask(kind="full", batch_size=None, mask=None, first=0, last=None)
+                | CurvatureTask(kind="full", batch_size=None, mask=None, first=0, last=None, compressor=None)
                 | CurvatureTask(
                     kind="diag", batch_size=None, hessian_batch=None, dtype="float64", mask=None, first=0, last=None
                 )

@@ -22,10 +22,11 @@ from danl.objective.row_samples import RowSample, curvature_of_rows, leverage_sa
 from danl.policies.base import WorkerPolicy
 from danl.policies.masks import validated_mask
 from danl.protocol import messages as msg
+from danl.protocol.compressed_hessians import compressed_hessian
 from danl.protocol.hessian_form import HessianForm, piece_of, sketch_matrix
 from danl.protocol.messages import Array, Array32, CurvatureTask, HessianTask, Mask, pack
 from danl.protocol.own_tasks import OwnTask, Slot, StatefulTask, Workplace
-from danl.protocol.streams import GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, WORKER_MASK, stream
+from danl.protocol.streams import COMPRESSION, GRADIENT_BATCH, HESSIAN_BATCH, LOCAL_STEPS, WORKER_MASK, stream
 
 
 @at_once
@@ -42,11 +43,13 @@ class Worker:
     """What is kept between tasks of this run, by name."""
     least_rows: int = 1
     """The fewest rows that a mini-batch of a task that brings its own work may be of."""
+    min_cell: int = 1
+    """The fewest records of a cell that a task may tell of."""
 
     @property
     def place(self) -> Workplace:
         """Where a task that brings its own work is worked on."""
-        return Workplace(self.index, self.objective, self.regions, self.seed, self.least_rows)
+        return Workplace(self.index, self.objective, self.regions, self.seed, self.least_rows, self.min_cell)
 
     def answer(self, task: msg.Task) -> msg.Reply | msg.Failure:
         """Do what the task asks; a failure where it counts on what is not kept here."""
@@ -80,7 +83,12 @@ class Worker:
             hessian = self._sampled(task).hessian(w)
             return msg.HessianReply(self.index, task.exchange, gradient, pack(hessian), loss)
         kept = gradient if task.mask is None else gradient[self.regions.coordinates(task.mask)]
-        return msg.CurvatureReply(self.index, task.exchange, kept, self.curvature(task), loss, task.mask)
+        if task.compressor is None:
+            return msg.CurvatureReply(self.index, task.exchange, kept, self.curvature(task), loss, task.mask)
+        rng = stream(self.seed, COMPRESSION, self.index, task.exchange)
+        sent = compressed_hessian(task, self._sampled(task).data_hessian(w), rng)
+        arrays = (sent.places, sent.codes)
+        return msg.CurvatureReply(self.index, task.exchange, kept, sent.numbers, loss, task.mask, *arrays)
 
     def curvature(self, task: CurvatureTask) -> Array | Array32:
         """The numbers of the Hessian that a task asks for, as they are sent."""

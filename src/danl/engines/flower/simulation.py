@@ -2,7 +2,8 @@
 
 The ServerApp of a simulation runs in a thread that Flower starts; here it only hands its Grid over and waits until the
 run is over, so that the loop stays where it was called. Everything else is as in a real federation: the same messages,
-the same ClientApp, the same engine over the Grid. The simulation runs on Ray; see docs/federated.md on its ports.
+the same ClientApp, the same engine over the Grid. Only the sites have no rules, as their rows are read here. The
+simulation runs on Ray; see docs/federated.md on its ports.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from typing import Any
 from danl.checks import check_installed, check_seconds, check_whole
 from danl.data.shard import ShardInfo
 from danl.engines.flower.site import Site
+from danl.engines.flower.site_rules import SiteRules
 from danl.engines.flower.sitefiles import write_sites
 from danl.errors import InputError
+from danl.frozen import replace
 from danl.objective.problem import BaseProblem, Problem, RemoteProblem
 from danl.objective.regions import Regions
 from danl.policies.base import WorkerPolicy
@@ -76,7 +79,7 @@ class FlowerSimulation:
                 "of danl.flower on their SuperLink (docs/federated.md)"
             )
         width = len(str(len(problem.shards) - 1))
-        sites = [Site(f"site-{number:0{width}d}", each) for number, each in enumerate(problem.shards)]
+        sites = [Site(f"site-{number:0{width}d}", each, SiteRules.open()) for number, each in enumerate(problem.shards)]
         return self._start(sites, problem)
 
     def open(self, problem: BaseProblem, *, regions: Regions, policy: WorkerPolicy | None, seed: int) -> None:
@@ -85,7 +88,8 @@ class FlowerSimulation:
             assert isinstance(problem, Problem)
             self._folder = tempfile.TemporaryDirectory(prefix="danl-flower-")
             configs = write_sites(problem.shards, Path(self._folder.name), binary=problem.loss.binary)
-            self._start([Site.from_config(config) for config in configs], problem)
+            sites = [replace(Site.from_config(config), rules=SiteRules.open()) for config in configs]
+            self._start(sites, problem)
         self._engine.open(problem, regions=regions, policy=policy, seed=seed)
 
     def exchange(self, exchange: Exchange, *, deadline: float | None = None) -> Replies:

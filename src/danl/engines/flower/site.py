@@ -1,7 +1,8 @@
 """A site: its data, what it is willing to answer, and its answers.
 
-The rules are the site's own, read where its data is; the server cannot change them. A task that breaks one is refused
-with the rule's name and numbers, the server shuts the site out of the run, and the run goes on without it.
+The rules are the site's own, read where its data is; the server cannot change them (`danl.engines.flower.site_rules`).
+What breaks one is refused with the rule's name, the server shuts the site out of the run, and the run goes on without
+it.
 
 They bind the tasks of this package. Whoever may submit an app to a SuperLink may bring other code: a SuperNode that is
 to run only apps it knows is started with Flower's --trusted-entities.
@@ -10,6 +11,7 @@ to run only apps it knows is started with Flower's --trusted-entities.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 from collections.abc import Mapping, MutableMapping
@@ -17,86 +19,43 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from danl.checks import check_number, check_whole
+import numpy as np
+
 from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
-from danl.data.shard import Shard, info_of
+from danl.data.shard import Shard, ShardInfo, info_of
 from danl.design.analysis import Analysis
 from danl.design.design import Design
 from danl.design.formula import read_model
 from danl.design.survey import survey
-from danl.engines.flower.kept_margins import KeptMargins
+from danl.engines.flower.dominance import column_fault, dominated, n_records, overshoots, record_codes
+from danl.engines.flower.kept_margins import KeptMargins, terms_digest
 from danl.engines.flower.kept_slots import KeptSlots
+from danl.engines.flower.ledger import Ledger
 from danl.engines.flower.opening import Opening
+from danl.engines.flower.record_hashes import Hashes, hashes_of
+from danl.engines.flower.site_rules import RULE_KEYS, RefusedError, SiteRules, cost, not_among
 from danl.errors import InputError, bad_argument
 from danl.frozen import replace
 from danl.objective.losses import make_loss
-from danl.protocol.messages import TASKS, Failure, FailureKind, GradientReply, GradientTask, Reply, Task
-from danl.protocol.own_tasks import OWN_TASKS, FewRowsError
+from danl.protocol.messages import (
+    CurvatureTask,
+    Failure,
+    FailureKind,
+    GradientReply,
+    GradientTask,
+    HessianTask,
+    LossTask,
+    ModelTask,
+    Reply,
+    Task,
+)
+from danl.protocol.own_tasks import FewRowsError
 from danl.protocol.wire import WireError, decode, encode, most_bytes
-from danl.spec import unknown_name
+from danl.worker.worker import Worker
 
 LONGEST_DETAIL = 400
 """Characters of a refusal or an error that are sent."""
-
-
-def task_names() -> tuple[str, ...]:
-    """The tasks there are: those of Algorithm 1 and its readings, and those of other methods that are imported."""
-    return (*(task.name for task in TASKS), *OWN_TASKS)
-
-
-@dataclass(frozen=True)
-class SiteRules:
-    """What a site is willing to answer.
-
-    Parameters
-    ----------
-    min_rows : int
-        The fewest rows an answer is computed on. A mini-batch counts with its own rows.
-    max_features_per_row : float
-        The largest ratio of numbers that tell of the rows to rows: trained features (the coordinates of the mask, all
-        of them for a Hessian or a model) over the rows they are computed on. Many features of few rows tell the rows.
-    tasks : tuple of str
-        The tasks it accepts: hessian, curvature (a part of a Hessian, or one in float32), gradient, loss,
-        local-steps, scores, smoothness, moments; and those of the field's methods (`danl.tasks`). Default: all.
-
-    """
-
-    min_rows: int = 1
-    max_features_per_row: float = math.inf
-    tasks: tuple[str, ...] = field(default_factory=task_names)
-
-    def __post_init__(self) -> None:
-        check_whole("min-rows", self.min_rows)
-        check_number("max-features-per-row", self.max_features_per_row, infinite=True)
-        for task in self.tasks:
-            if task not in task_names():
-                raise unknown_name("tasks", task, task_names())
-
-    def broken_by(self, task: Task, n_rows: int, n_features: int, trained: int | None = None) -> str | None:
-        """The rule a task breaks, with its numbers; None where it breaks none.
-
-        `trained` are the coordinates of the mask, where one is known.
-        """
-        if task.name not in self.tasks:
-            return f"tasks: {task.name} is not among {', '.join(self.tasks) or 'none'}"
-        batches = [getattr(task, "batch_size", None), getattr(task, "hessian_batch", None)]
-        rows = min([n_rows, *(batch for batch in batches if batch is not None)])  # that any part of the answer is of
-        if rows < self.min_rows:
-            return f"min-rows: {rows} rows, and at least {self.min_rows} are asked for"
-        if task.name in ("loss", "smoothness"):
-            return None  # one number, of all rows
-        features = n_features if trained is None else trained
-        if features > self.max_features_per_row * rows:
-            return (
-                f"max-features-per-row: {features} features of {rows} rows are {features / rows:.3g} a row, "
-                f"and at most {self.max_features_per_row:g} are allowed"
-            )
-        return None
-
-
-class RefusedError(Exception):
-    """A task the site does not answer; the text names the rule."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +69,12 @@ class Site:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Site:
         """From the node's own configuration (``--node-config`` of its SuperNode); docs/federated.md lists the keys."""
-        known = {*_REFERENCE_KEYS, *_RULE_KEYS, "name", "data", *_FLOWERS_OWN}
-        for key in config:
-            if key not in known:
-                raise unknown_name("node-config key", key, sorted(known - set(_FLOWERS_OWN)))
+        wrong = not_among(
+            {key: value for key, value in config.items() if key not in _FLOWERS_OWN},
+            [*_REFERENCE_KEYS, *RULE_KEYS, "rules", "name", "data"],
+        )
+        if wrong is not None:
+            raise wrong
         if not config.get("data") or not config.get("name"):
             raise InputError(
                 "node-config: must have name and data, the site's name and its file, for example "
@@ -121,17 +82,16 @@ class Site:
             )
         name = str(config["name"])
         options = {_REFERENCE_KEYS[key]: value for key, value in config.items() if key in _REFERENCE_KEYS}
-        rules = {_RULE_KEYS[key]: value for key, value in config.items() if key in _RULE_KEYS}
-        if "tasks" in rules:
-            rules["tasks"] = tuple(task.strip() for task in str(rules["tasks"]).split(",") if task.strip())
-        return cls(name, ShardReference(path=str(config["data"]), name=name, **options), SiteRules(**rules))
+        reference = ShardReference(path=str(config["data"]), name=name, **options)
+        return cls(name, reference, SiteRules.from_config(config))
 
     def survey(self, analysis: object) -> str:
         """What the columns of an analysis hold here, as JSON; a level of fewer records than a cell has is not named."""
-        asked = Analysis.from_json(analysis)
+        asked, rules = Analysis.from_json(analysis), self.rules
         model = read_model(asked)
-        rules = {name: getattr(self.rules, name, default) for name, default in _SURVEY_RULES.items()}
-        return survey(self.reference.records(model.names), asked, model, site=self.name, **rules).to_json()
+        self._refuse_if(rules.broken_by_design(asked.formula, model.names))
+        cells = {"min_cell": rules.min_cell, "max_levels": rules.max_levels}
+        return survey(self.reference.records(model.names), asked, model, site=self.name, **cells).to_json()
 
     def rows(self, design: Design | None) -> Shard:
         """The site's rows: those of a design, or all of its file."""
@@ -139,18 +99,36 @@ class Site:
             return self.reference.read()
         return design.shard(self.reference.records(design.needed), self.name)
 
+    def _allowed_rows(self, design: Design | None) -> Shard:
+        """The same, where formula and columns are allowed: the server wrote the design, and may have written more."""
+        rules = self.rules
+        if design is None:
+            shard = self.rows(None)
+            self._refuse_if(rules.broken_by_design(None, _columns(shard)))
+            return shard
+        self._refuse_if(rules.broken_by_design(design.analysis.formula, design.needed))
+        if rules.formulas is not None and not design.is_of_its_formula():
+            raise RefusedError("formulas: the columns of the design are not those of its formula")
+        return self.rows(design)
+
     def shard_info(self, loss: object, design: object = None) -> str:
         """The site's name and what the server may know of its shard, as JSON."""
         if not isinstance(loss, str):
             raise bad_argument("loss", loss, "a name")
-        shard = self.rows(None if design is None else Design.from_json(design))
         made = make_loss(loss)
+        self._refuse_if(self.rules.broken_by_loss(loss))
+        stamp = self._stamp(loss, None, design)
+        shard = self._allowed_rows(None if design is None else Design.from_json(design))
         try:
             made.check_targets(shard.y)
         except InputError as error:
             file = Path(self.reference.path or "load()").name
             raise InputError(str(error), redacted=f"{file}: {redacted(error)}") from error
-        info = dataclasses.replace(info_of(shard, made.binary), site=self.name)
+        records = n_records(shard)
+        if self.rules.tellable_count(records) is None:
+            raise RefusedError(f"min-cell: {self.rules.count(records)} rows")
+        self._claim(shard, stamp, binary=made.binary)
+        info = dataclasses.replace(self._told(info_of(shard, made.binary)), site=self.name)
         return json.dumps({"site": self.name, "facts": dataclasses.asdict(info)})
 
     def answer(self, task: object, opening: object, kept: MutableMapping[str, Any] | None = None) -> bytes:
@@ -178,20 +156,25 @@ class Site:
             return self._failed(worker, "error", redacted(error))
 
     def _answer(self, data: object, terms: Opening, margins: KeptMargins, slots: KeptSlots) -> Reply | Failure:
-        shard = self.rows(terms.design_of_rows())
-        worker = replace(terms.worker_for(shard), least_rows=self.rules.min_rows)
+        self._refuse_if(self.rules.broken_by_loss(terms.loss))
+        stamp, design = self._stamp(terms.loss, terms.feature_names, terms.design), terms.design_of_rows()
+        shard = self._allowed_rows(design)
+        worker = replace(terms.worker_for(shard), least_rows=self.rules.min_rows, min_cell=self.rules.min_cell)
         d = worker.objective.layout.n_coefficients
         task = decode(data, most_bytes=most_bytes(d, d))  # type: ignore[arg-type]  # decode looks at the type itself
         if not isinstance(task, Task):
             raise WireError(f"a task is asked for, this is {type(task).__name__}")
         chosen = isinstance(task, GradientTask) and task.choose
-        trained = None
+        trained, records = None, n_records(shard)
         if isinstance(task, GradientTask) and task.mask is not None and not chosen:
             trained = int(worker.regions.coordinates(task.mask).size)
         elif chosen:
             trained = 0  # the mask is the worker's to choose: known when it has answered
-        self._check(task, shard.n_rows, d, trained)
+        self._refuse_if(self.rules.broken_by(task, records, d, trained))
+        self._claim(shard, stamp, binary=worker.objective.loss.binary, run=terms.run, cost=cost(task))
         margins.put_back(worker.objective)
+        if self._overshot(worker, task, shard):
+            return _overflowed(worker, task)
         slots.put_back(worker, task)
         try:
             reply = worker.answer(task)
@@ -200,11 +183,53 @@ class Site:
         margins.keep(worker.objective)
         slots.keep(worker, task)
         if chosen and isinstance(reply, GradientReply):
-            self._check(task, shard.n_rows, d, int(reply.fragment.size))
+            self._refuse_if(self.rules.broken_by(task, records, d, int(reply.fragment.size)))
         return reply
 
-    def _check(self, task: Any, n_rows: int, n_features: int, trained: int | None) -> None:
-        broken = self.rules.broken_by(task, n_rows, n_features, trained)
+    def _stamp(self, *of_run: object) -> str | None:
+        """What changes with the file, with how it is read, with the run and the rules; None for rows of no file."""
+        if self.reference.path is None or not Path(self.reference.path).is_file():
+            return None
+        read = json.dumps([repr(self.reference), repr(self.rules), *of_run])
+        return hashlib.sha256(terms_digest(read, self.reference)).hexdigest()[:32]
+
+    def _claim(self, shard: Shard, stamp: str | None, *, binary: bool, run: str | None = None, cost: int = 1) -> None:
+        """Write the question down in the ledger, and look at columns that were not looked at before."""
+        rules = self.rules
+        ledger = Ledger.of(self.name, rules)
+
+        def looked_at(key: bytes) -> Mapping[str, Hashes]:
+            if not rules.sparse_columns:
+                fault = column_fault(shard, rules.max_share, rules.min_cell, binary=binary)
+                self._refuse_if(None if fault is None else f"sparse-columns: {fault}")
+            return hashes_of(shard, self.reference, key) if ledger is not None else {}
+
+        if ledger is None:
+            looked_at(b"")
+        else:
+            ledger.claim(looked_at, stamp=stamp, run=run, cost=cost)
+
+    def _overshot(self, worker: Worker, task: Task, shard: Shard) -> bool:
+        """Whether few records would be the answer because the loss explodes: a step was too long, and no more is told.
+
+        Refused where few records would be the answer and it does not.
+        """
+        w = task.w if isinstance(task, ModelTask) else None
+        if isinstance(task, GradientTask) and task.submodel == "pruned" and w is not None and task.mask is not None:
+            w = np.where(worker.regions.expand(task.mask), w, 0.0)
+        fault = dominated(worker.objective, record_codes(shard), w, self.rules.max_share, self.rules.min_cell)
+        if fault is None:
+            return False
+        if w is not None and type(task) in TOLD_OF_OVERSHOOTING and overshoots(worker.objective, w):
+            return True
+        raise RefusedError(f"max-share: {fault}")
+
+    def _told(self, info: ShardInfo) -> ShardInfo:
+        """What of it the server may know: a rare class has no fewer than `min-cell` rows."""
+        rarer = info.fewest_of_a_class
+        return dataclasses.replace(info, fewest_of_a_class=max(rarer, self.rules.min_cell) if rarer else 0)
+
+    def _refuse_if(self, broken: str | None) -> None:
         if broken is not None:
             raise RefusedError(broken)
 
@@ -212,6 +237,22 @@ class Site:
         return encode(Failure(worker, kind, f"site {self.name}: {detail}"[:LONGEST_DETAIL]))
 
 
+def _overflowed(worker: Worker, task: Task) -> Reply:
+    """The reply at a model whose loss has overflowed: it is infinite, and the rest is that of no record at all."""
+    nobody = worker.objective.sample(np.zeros(1, dtype=np.int64), np.zeros(1))
+    reply = replace(worker, objective=nobody).answer(replace(task, w=np.zeros(worker.objective.layout.n_coefficients)))
+    assert isinstance(reply, Reply)
+    return replace(reply, loss=math.inf)
+
+
+def _columns(shard: Shard) -> tuple[str, ...]:
+    """The names of all columns that a run without a formula uses."""
+    target = () if shard.target_name is None else (shard.target_name,)
+    return (*(shard.feature_names or ()), *target)
+
+
+TOLD_OF_OVERSHOOTING = (HessianTask, CurvatureTask, GradientTask, LossTask)
+"""Tasks whose replies have a loss, which a server turns a step back by."""
 _REFERENCE_KEYS = {
     "n-features": "n_features",
     "zero-based": "zero_based",
@@ -220,6 +261,4 @@ _REFERENCE_KEYS = {
     "target-column": "target_column",
     "weight-column": "weight_column",
 }
-_RULE_KEYS = {"min-rows": "min_rows", "max-features-per-row": "max_features_per_row", "tasks": "tasks"}
-_SURVEY_RULES: dict[str, Any] = {"min_cell": 3, "max_levels": 40}
 _FLOWERS_OWN = ("partition-id", "num-partitions")

@@ -2,11 +2,15 @@
 
 Floats are written with every digit, so that a site reads the numbers that were dealt to it. Rows of a sparse matrix
 become LIBSVM text; dense rows, and rows with weights, which LIBSVM has no place for, become CSV.
+
+The rows are those of whoever deals them out: a site's ledger begins anew with its file, beside it, and columns in which
+few rows have an entry are used. The other rules are the defaults.
 """
 
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +35,10 @@ def write_sites(shards: Sequence[Shard], folder: Path, *, binary: bool) -> list[
     configs = []
     for number, shard in enumerate(shards):
         name = f"site-{number:0{width}d}"
-        configs.append({"name": name, "target": "binary" if binary else "real"} | _write(shard, folder / name))
+        ledger = (folder / name).with_suffix(".ledger")
+        shutil.rmtree(ledger, ignore_errors=True)
+        own = {"name": name, "target": "binary" if binary else "real"} | _write(shard, folder / name)
+        configs.append(own | {"sparse-columns": True, "ledger": str(ledger.resolve())})
     return configs
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from danl.data.records import Records
 from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
 from danl.data.schema import in_order
@@ -51,6 +52,7 @@ class WorkerActor:
         self.number = 0  # of the run whose terms are known here
         self.worker: Worker | None = None
         self.shard: Shard | None = None
+        self.records: Records | None = None  # between a survey and the shard
         self.by_reference = reference is not None
         self.trouble = ""
         try:
@@ -66,7 +68,8 @@ class WorkerActor:
         """What the columns of an analysis hold, or what is wrong with the file."""
         try:
             assert self.reference is not None
-            return survey_reference(self.reference, self.index, analysis, read_model(analysis))[0]
+            told, self.records = survey_reference(self.reference, self.index, analysis, read_model(analysis))
+            return told
         except Exception as error:
             return redacted(error)
 
@@ -129,7 +132,8 @@ class WorkerActor:
         """The rows; None where this actor, which may have been restarted, cannot read them (any more)."""
         if self.shard is None and design is not None and self.reference is not None:
             try:
-                self.shard = shard_of(self.reference, self.index, design)
+                self.shard = shard_of(self.reference, self.index, design, self.records)
+                self.records = None
             except Exception as error:
                 self.trouble = redacted(error)
         elif self.shard is None:

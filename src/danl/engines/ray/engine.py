@@ -183,7 +183,7 @@ class Ray:
         from danl.engines.ray.actor import WorkerActor
 
         made = ray.remote(WorkerActor).options(num_cpus=0, max_restarts=self._restarts, max_task_retries=0)
-        return made.remote(slot.index, slot.reference, slot.at_once)
+        return made.remote(slot.index, slot.reference, **({} if slot.at_once else {"at_once": False}))
 
     def _shard_info(self, problem: Problem | RemoteProblem) -> list[ShardInfo]:
         """Wait until every worker has read its rows."""
