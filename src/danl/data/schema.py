@@ -18,7 +18,7 @@ from danl.errors import InputError
 from danl.wording import listed
 
 if TYPE_CHECKING:
-    from danl.data.shard import Shard, ShardInfo
+    from danl.data.shard import Shard
 
 Names = tuple[str, ...]
 LISTED = 5
@@ -87,30 +87,6 @@ def agreed(
             f"{'; '.join(refused[:LISTED])}{more}; give every site the same columns under the same names, in any order"
         )
     return first
-
-
-def agreed_columns(
-    shards: Sequence[Shard | ShardInfo], sites: Sequence[str], wanted: Names | None = None
-) -> Names | None:
-    """The names of the columns in the order all shards use; all must have as many."""
-    first = shards[0]
-    if wanted is None and all(
-        each.n_features == first.n_features
-        and each.feature_names is first.feature_names
-        and each.target_name == first.target_name
-        for each in shards
-    ):
-        return first.feature_names
-    labels, widths = labelled(sites), dict[int, str]()
-    names = agreed([(each.feature_names, each.target_name) for each in shards], labels, wanted)
-    for each, label in zip(shards, labels, strict=True):
-        widths.setdefault(each.n_features, f"{each.n_features} at {label}")
-    if len(widths) > 1:
-        raise InputError(
-            f"shards: all must have the same number of features, found {listed(widths.values(), LISTED)}; "
-            "pass n_features when reading the files (it is never guessed per shard)"
-        )
-    return names
 
 
 def in_order(shard: Shard, names: Names | None) -> Shard:

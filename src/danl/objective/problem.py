@@ -24,7 +24,7 @@ import numpy as np
 from danl.checks import check_number
 from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
-from danl.data.schema import Names, agreed_columns, in_order, names_of
+from danl.data.schema import Names, in_order, names_of
 from danl.data.shard import Shard, ShardInfo, info_of, stacked
 from danl.design.analysis import Analysis
 from danl.design.design import Agreement, Design
@@ -37,7 +37,7 @@ from danl.objective.layout import Layout
 from danl.objective.local_objective import LocalObjective
 from danl.objective.loss_trial import try_loss
 from danl.objective.losses import Array, Loss, make_loss, outputs_of
-from danl.wording import listed
+from danl.objective.shard_terms import agreed_columns, records_left_out
 
 
 class BaseProblem:
@@ -364,7 +364,7 @@ class RemoteProblem(BaseProblem):
         known = self.without_rows()
         known.shards, known._shard_info, known.feature_names = self.shards, tuple(info), names
         known.analysis = self.analysis
-        known.notes = tuple(dict.fromkeys((*self.notes, *_records_left_out(info))))  # once, however often it is asked
+        known.notes = tuple(dict.fromkeys((*self.notes, *records_left_out(info))))  # once, however often it is asked
         return known
 
     def agreed_on(self, agreement: Agreement, left_out: Sequence[str] = ()) -> RemoteProblem:
@@ -380,14 +380,3 @@ class RemoteProblem(BaseProblem):
 
     def __repr__(self) -> str:
         return f"RemoteProblem({len(self._shard_info or self.shards)} workers, {self._written()})"
-
-
-def _records_left_out(info: Sequence[ShardInfo]) -> list[str]:
-    """Notes on the records that are not among the rows."""
-    parts = (("left_out", "a value is missing"), ("unknown_levels", "a level that too few records have"))
-    notes = []
-    for part, why in parts:
-        found = [f"{getattr(each, part)} at {each.site}" for each in info if getattr(each, part)]
-        if found:
-            notes.append(f"records left out ({why}): {listed(found, None)}")
-    return notes
