@@ -29,6 +29,7 @@ OTHERS = {
     "convergence": "convergence",
     "reproduction": "reproduction",
     "ray": "ray_latency",
+    "flower": "flower",
     "structured": "structured",
     "compressed": "compressed",
     "method": "method_tables",
@@ -51,7 +52,8 @@ def main(words: list[str]) -> int:
         description="Measurements that stand in the documents.",
         epilog=f"all: docs/benchmarks.md, which is {', '.join(PARTS[:-1])} and {PARTS[-1]}. readme: the table of "
         "README.md. convergence: the tables of docs/method.md. reproduction: figures and verdicts of "
-        "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. structured, compressed, "
+        "docs/reproduction.md. ray: what the Ray engine adds to bare Ray. flower: seconds of an exchange "
+        "through Flower (docs/federated.md). structured, compressed, "
         "method: other tables of docs/method.md. fleets: the tables of docs/heterogeneous.md, senders: those of who "
         "sends curvature in docs/method.md; status 1 if a bar is missed. certify: that of docs/theory.md, 48 runs; "
         "status 1 if one violates a theorem. field: docs/field.md, the methods of the field side by side; "

@@ -75,6 +75,10 @@ BLOCKS = {
             *("fleets", "headers"),
         ),
         Block("senders", "docs/method.md", "python -m benchmarks senders --docs", "senders", "headers"),
+        Block(
+            *("flower", "docs/federated.md", "python -m benchmarks flower --docs"),
+            *("flower", "headers"),
+        ),
         Block("certify", "docs/theory.md", "python -m benchmarks certify --docs", "certificates", "headers"),
     )
 }

@@ -114,14 +114,14 @@ def lines(name: str, seconds: dict[str, dict[str, list[float]]]) -> tuple[list[s
     return rows, worst
 
 
-def in_namespace(argv: list[str]) -> int:
-    """Run this again where there is nothing but loopback."""
+def in_namespace(module: str, argv: list[str]) -> int:
+    """Run a script again where there is nothing but loopback."""
     if not shutil.which("unshare") or not shutil.which("ip"):
-        print("ray_latency: needs unshare and ip for a network of its own; --here runs it without", file=sys.stderr)
+        print(f"{module}: needs unshare and ip for a network of its own; --here runs it without", file=sys.stderr)
         return 2
     flags = ["-n"] if os.geteuid() == 0 else ["-r", "-n"]
     flags += ["--pid", "--fork", "--kill-child", "--mount-proc"]  # whatever Ray started ends with it
-    inside = [sys.executable, "-m", "benchmarks.ray_latency", "--here", *argv]
+    inside = [sys.executable, "-m", module, "--here", *argv]
     return subprocess.run(["unshare", *flags, "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *inside]).returncode
 
 
@@ -132,7 +132,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     arguments = parser.parse_args(argv)
     if not arguments.here and [name for _, name in socket.if_nameindex()] != ["lo"]:
-        return in_namespace(argv)
+        return in_namespace("benchmarks.ray_latency", argv)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     print("| round | bare Ray | danl | ratio |\n| --- | ---: | ---: | ---: |", flush=True)
     ratios = {}

@@ -624,6 +624,7 @@ def test_the_names_there_are(capsys, monkeypatch):
         "compressed",
         "fednl",
         "field",
+        "flower",
         "senders",
         "walk",
         "recorded",

@@ -1,6 +1,7 @@
 """The app, the run configuration, the sites' files, and the command line's part of it; nothing is started here."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -67,11 +68,57 @@ def test_the_run_configuration_becomes_arguments():
     problem, run, engine = solve_arguments(
         {"alpha": "1e-3", "regions": "30,30,63", "init": "fedavg:rounds=2", "sites": 3, "tol": 1e-6, "out": "x"}
     )
-    assert problem == {"loss": "logistic", "l2": None, "alpha": 1e-3, "weighting": "uniform", "intercept": False}
+    assert problem == {"loss": "logistic", "l2": None, "alpha": 1e-3, "weighting": "samples", "intercept": True}
     assert run["regions"] == "30,30,63"
     assert run["w0"] == "fedavg:rounds=2"
     assert engine == {"sites": 3, "deadline": 300.0, "wait": 120.0}
     assert solve_arguments({})[1]["w0"] is None
+
+
+@pytest.mark.parametrize(
+    ("config", "l2", "alpha"),
+    [({}, None, 0.0), ({"l2": 1e-4}, 1e-4, None), ({"alpha": ""}, None, None), ({"alpha": 0.1}, None, 0.1)],
+)
+def test_there_is_no_penalty_unless_one_is_asked_for(config, l2, alpha):
+    problem = solve_arguments(config)[0]
+    assert (problem["l2"], problem["alpha"]) == (l2, alpha)
+
+
+def test_the_app_as_it_is_written_is_the_pooled_fit(tmp_path):
+    """The coefficients of all rows in one place, without a penalty, however they are divided."""
+    write_app(tmp_path / "app")
+    written = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
+    problem, run, _ = solve_arguments(written["tool"]["flwr"]["app"]["config"])
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3))
+    y = (X[:, 0] + 0.5 + rng.logistic(size=600) > 0).astype(float)
+    parts = [slice(0, 60), slice(60, 250), slice(250, 600)]
+    shards = [danl.Shard.of(X[part], y[part]) for part in parts]
+    result = danl.solve(danl.Problem(shards, **problem), **run)
+    with_ones = np.column_stack([X, np.ones(600)])
+    gradient = with_ones.T @ (1 / (1 + np.exp(-with_ones @ result.w)) - y) / 600
+    assert result.status == "converged"
+    assert np.abs(gradient).max() <= 1e-8
+
+
+def test_flower_knows_the_options_of_the_readme(tmp_path):
+    pytest.importorskip("flwr", reason="Flower is not installed: pip install danl[flower]")
+    from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
+    from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
+
+    write_app(tmp_path / "app")
+    readme = (tmp_path / "app" / "README.md").read_text().replace("\\\n", " ")
+    found = {}
+    for program, parser in (
+        ("flower-superlink", _parse_args_run_superlink),
+        ("danl flower node", _parse_args_run_supernode),
+    ):
+        (line,) = re.findall(rf"^    {program} (.*)$", readme, re.M)
+        found[program] = vars(parser().parse_args(line.split()))
+    assert found["flower-superlink"]["enable_supernode_auth"]
+    assert found["flower-superlink"]["ssl_keyfile"] == "server.key"
+    node = found["danl flower node"]
+    assert (node["root_certificates"], node["auth_supernode_private_key"]) == ("ca.crt", "north.key")
 
 
 @pytest.mark.parametrize(

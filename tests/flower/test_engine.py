@@ -127,6 +127,7 @@ def test_tasks_travel_as_wire_bytes_in_one_config_record(configs):
 def test_the_server_app_writes_what_it_solved(configs, problem, tmp_path):
     grid = FakeGrid(app, configs)
     config = {"alpha": 1e-3, "policy": "coverage:psi=2", "init": "fedavg:rounds=2", "sites": 3, "rounds": 6}
+    config |= {"weighting": "uniform", "intercept": False}  # as danl.Problem has them
     result = run(grid, config, tmp_path)
     local = danl.solve(problem, policy="coverage:psi=2", w0="fedavg:rounds=2", max_rounds=6)
     same_run(result, local, problem)

@@ -25,3 +25,10 @@ def test_the_simulation():
 def test_a_deployment_with_tls_and_node_keys():
     skip_unless_possible("flwr")
     assert "5 passed" in run_inside("tests/flower/inner_deployment.py", "-x", "-s", timeout=880)
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(900)
+def test_nodes_and_what_goes_wrong_at_one():
+    skip_unless_possible("flwr")
+    assert "6 passed" in run_inside("tests/flower/inner_nodes.py", "-x", "-s", timeout=880)

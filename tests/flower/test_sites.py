@@ -51,7 +51,7 @@ def test_permuted_columns_give_the_pooled_model(tmp_path):
 def test_the_server_app_writes_the_names(tmp_path):
     paths, problem = permuted_files(tmp_path)
     grid = FakeGrid(app, configs_of(paths, **{"target-column": "ill"}))
-    config = {"alpha": 1e-3, "weighting": "samples", "sites": 3, "tol": 1e-11}
+    config = {"alpha": 1e-3, "intercept": False, "sites": 3, "tol": 1e-11}
     (tmp_path / "out").mkdir()
     result = serverapp.run(grid, config, tmp_path / "out")
     assert np.abs(result.w - pooled(problem)).max() <= 1e-8

@@ -25,6 +25,14 @@ def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or emp
     return 0
 
 
+@flower.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def node(context: typer.Context) -> int:
+    """Start a site's SuperNode, which answers sooner than Flower's own; the options are those of flower-supernode."""
+    from danl.federation.node import run_node  # here: --help should not wait for it
+
+    return run_node(context.args)
+
+
 @flower.command()
 def up(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A registered data set, or a file; it is dealt out.")],

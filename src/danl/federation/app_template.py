@@ -33,23 +33,70 @@ clientapp = "danl.engines.flower.clientapp:app"
 README = """\
 # {name}
 
-A danl run for a [Flower](https://flower.ai) federation. The code is in the package `danl`, which
-must be installed at the server and at every site; this folder only says what to run.
+A danl run for a [Flower](https://flower.ai) federation. The code is in the package `danl[flower]`, which must be
+installed at the server and at every site; this folder only says what to run, in `pyproject.toml`. As it is written
+it fits the pooled rows of all sites: an intercept, rows that all count alike, no penalty.
 
-At the server, with a SuperLink running and its address in Flower's `config.toml` as `[superlink.ours]`:
+## The server
 
-    flwr run . ours --run-config 'sites=3 alpha=1e-3 out="result"'
+An authority and a certificate that it signs, once. `ca.key` and `server.key` never leave the server; put its name in
+place of fl.example.org.
 
-At each site, a SuperNode that knows the site's name, its file and its rules, in a file of its own (`site.toml`):
+    openssl ecparam -genkey -name secp384r1 -noout -out ca.key
+    openssl req -x509 -new -key ca.key -days 365 -subj "/CN=our federation" -out ca.crt
+    openssl ecparam -genkey -name secp384r1 -noout -out server.key
+    openssl req -new -key server.key -subj "/CN=fl.example.org" -out server.csr
+    printf 'subjectAltName=DNS:fl.example.org,DNS:localhost,IP:127.0.0.1\\nextendedKeyUsage=serverAuth\\n' > server.ext
+    openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 365 -extfile server.ext \\
+        -out server.crt
+
+Start the SuperLink, and leave it running:
+
+    export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.1
+    flower-superlink --host 0.0.0.0 --port 9092 --ssl-ca-certfile ca.crt --ssl-certfile server.crt \\
+        --ssl-keyfile server.key --enable-supernode-auth --disable-runtime-dependency-installation
+
+Its address in `~/.flwr/config.toml` of whoever submits runs:
+
+    [superlink.ours]
+    address = "fl.example.org:9092"
+    root-certificates = "/srv/danl/ca.crt"
+
+## A site
+
+Its key: the private half stays, `north.pub` goes to the server, which gives `ca.crt` in return.
+
+    ssh-keygen -t ecdsa -b 384 -N "" -f north && mv north north.key
+
+At the server the key is made known:
+
+    flwr supernode register north.pub ours
+
+What the site has, and what it is willing to answer, in a file that only the site reads, `north.toml`:
 
     name = "north"
-    data = "/data/north.svm"
-    n-features = 123
+    data = "/data/north.csv"
+    target-column = "outcome"
     min-rows = 50
 
-    flower-supernode --superlink HOST:PORT --root-certificates ca.crt --node-config site.toml
+Start its SuperNode, and leave it running:
 
-The result is written at the server: history.csv, model.npz, workers.npz, result.json.
+    danl flower node --superlink fl.example.org:9092 --root-certificates ca.crt \\
+        --auth-supernode-private-key north.key --node-config north.toml
+
+Each node talks to its own processes on a port of this host: a free one, unless `--port` says which. With Flower's
+`flower-supernode` in place of `danl flower node`, which takes the same options and is slower, that is port 9094: a
+second node on one host needs another one there, `--port 9095`.
+
+## The run
+
+When the sites are up:
+
+    flwr run . ours --run-config 'sites=3 out="/srv/danl/run-1"'
+
+`out` then has history.csv, model.npz, workers.npz and, last, result.json: `danl.Result.load("/srv/danl/run-1")`,
+`danl report /srv/danl/run-1`. What cannot be run is said in error.txt: a site that cannot read its file, or does not
+know a setting, ends the run within seconds, by its name, where it is needed for `sites`.
 """
 
 

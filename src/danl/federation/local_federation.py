@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,8 @@ class Federation:
     sites: Sequence[Mapping[str, Any]]
     """The node configuration of each site."""
     tls: bool = False
+    quick: bool = True
+    """Nodes are those of `danl flower node`; False: Flower's own."""
     port: int = 0
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     certificates: Certificates | None = None
@@ -93,7 +96,8 @@ class Federation:
         _write_toml(self.home / "config.toml", {"superlink": {"default": CONNECTION, CONNECTION: connection}})
         address = ["--host", HOST, "--port", str(self.port)]
         # Without the last option an installer runs at every run.
-        self._launch("superlink", "flower-superlink", *address, *security, "--disable-runtime-dependency-installation")
+        program = executable("flower-superlink")
+        self._launch("superlink", program, *address, *security, "--disable-runtime-dependency-installation")
         self._await("superlink", self._listens, "did not listen")
 
     def start_node(self, name: str, config: Mapping[str, Any], *options: str, security: Sequence[str] = ()) -> None:
@@ -104,7 +108,8 @@ class Federation:
         if self.certificates is not None:
             trusted = ["--root-certificates", str(self.certificates.authority)]
         words = ["--superlink", self.address, "--host", HOST, "--port", str(free_port()), "--node-config", str(file)]
-        self._launch(f"supernode-{name}", "flower-supernode", *words, *(security or trusted), *options)
+        program = [sys.executable, "-m", "danl", "flower", "node"] if self.quick else [executable("flower-supernode")]
+        self._launch(f"supernode-{name}", *program, *words, *(security or trusted), *options)
 
     def register(self, public_key: Path) -> None:
         """Make a node's key known to the SuperLink."""
@@ -143,12 +148,12 @@ class Federation:
         if pointer.exists() and pointer.read_text(encoding="utf-8").strip() == str(self.folder.resolve()):
             pointer.unlink(missing_ok=True)
 
-    def _launch(self, name: str, program: str, *words: str) -> None:
+    def _launch(self, name: str, *command: str) -> None:
         logs = self.folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         with (logs / f"{name}.log").open("wb") as log:
             self.processes[name] = subprocess.Popen(
-                [executable(program), *words],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

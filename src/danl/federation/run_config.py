@@ -1,6 +1,7 @@
 """The run configuration of the app: its keys, their defaults, and how they become arguments of `danl.solve`.
 
 Values are what Flower's run configuration can hold: words, numbers and booleans. An empty word stands for "not given".
+The defaults are those of the pooled fit as statisticians ask for it: an intercept, rows that count alike, no penalty.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ KEYS: dict[str, tuple[Value, str]] = {
         "logistic",
         "logistic, multinomial:classes=3, squared, poisson, gamma, negative-binomial:alpha=0.5 or squared_hinge",
     ),
-    "l2": ("", "the paper's lambda; empty: 1e-4, unless alpha is given"),
-    "alpha": ("", "an absolute penalty instead of l2"),
-    "weighting": ("uniform", "uniform, or samples for the pooled fit"),
-    "intercept": (False, "fit an intercept, without a penalty"),
+    "l2": ("", "a penalty that is the paper's lambda, in place of alpha"),
+    "alpha": (0.0, "an absolute penalty; 0: none, empty: that of l2, or l2=1e-4"),
+    "weighting": ("samples", "samples: rows count alike, the pooled fit; uniform: sites count alike"),
+    "intercept": (True, "fit an intercept, without a penalty"),
     "init": ("zero", "the start: zero, or fedavg:rounds=10"),
     "rounds": (100, "most exchanges after the first one"),
     "tol": (1e-8, "stop at this decrement"),
@@ -69,7 +70,8 @@ def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
         if key not in DEFAULTS:
             raise unknown_name("run-config key", key, DEFAULTS)
     values = DEFAULTS | dict(config)
-    problem: dict[str, Any] = {"l2": _number("l2", values["l2"]), "alpha": _number("alpha", values["alpha"])}
+    l2, alpha = _number("l2", values["l2"]), _number("alpha", values["alpha"])
+    problem: dict[str, Any] = {"l2": l2, "alpha": None if l2 is not None and alpha == 0 else alpha}
     analysis = analysis_of(values)
     if analysis is not None:
         problem["analysis"] = analysis

@@ -37,6 +37,7 @@ from danl.engines.flower.opening import (
     message_type,
     named_loss,
 )
+from danl.engines.flower.pauses import Pauses
 from danl.engines.flower.site import LONGEST_DETAIL
 from danl.errors import InputError, bad_argument, warn
 from danl.frozen import replace
@@ -52,6 +53,8 @@ OFFLINE = 5
 """Flower's error code for a node that is not there."""
 RETRY_SECONDS = 3.0
 """Seconds between two messages to a site that is offline."""
+FIRST_LOOK = 0.02
+"""Seconds to the first look for replies, at most."""
 DIED = (OFFLINE, 8)
 """Flower's error codes for a node that is gone and for a ClientApp whose process crashed."""
 EXPIRED = (3, 4)
@@ -76,7 +79,7 @@ class GridEngine:
     wait : float
         Seconds to wait for the sites at the start, and for one that is offline later.
     poll : float
-        Seconds between two looks for replies.
+        Most seconds between two looks for replies; the first ones are sooner (`danl.engines.flower.pauses`).
 
     """
 
@@ -135,6 +138,7 @@ class GridEngine:
         faults: dict[int, str] = {}
         asked: dict[str, int] = {}  # nodes that have not answered, by the message that asks them
         hopeless = False
+        pauses = Pauses(FIRST_LOOK, self._poll)
         end = time.monotonic() + self._wait
         while True:
             known = {*found, *faults, *asked.values()}
@@ -158,12 +162,12 @@ class GridEngine:
                 break  # a site said that it cannot take part, and without it there are too few: waiting heals nothing
             if (len(found) >= sites and not asked) or time.monotonic() >= end:
                 break
-            time.sleep(self._poll)
+            time.sleep(pauses.next())
         self._late |= set(asked)
         if len(found) < sites:
             why = "; ".join(faults.values()) or "start their SuperNodes, and check their logs"
-            if asked and not hopeless:
-                why += f"; {len(asked)} did not tell of their data in time"
+            if asked:
+                why += f"; {len(asked)} did not tell of their data {'before that' if hopeless else 'in time'}"
             within = "" if hopeless else f" within {self._wait:g} s"
             raise InputError(f"sites={sites}: found {len(found)}{within}; {why}")
         lacking = [*faults.values(), *["a node did not tell of its data in time"] * len(asked)]
@@ -226,6 +230,7 @@ class GridEngine:
         waiting = self._pushed({node: message(node, seconds) for node in nodes})
         answers: dict[int, Any] = {}
         dropped = 0
+        pauses = Pauses(FIRST_LOOK, self._poll)
         while True:
             for reply in self._grid.pull_messages({*waiting, *self._late}) if waiting else ():
                 answered = reply.metadata.reply_to_message_id
@@ -244,7 +249,7 @@ class GridEngine:
             if away and now >= next_time:
                 waiting |= self._pushed({node: message(node, end - now) for node in away})
                 next_time = now + RETRY_SECONDS
-            time.sleep(min(self._poll, max(end - time.monotonic(), 0.0)))
+            time.sleep(min(pauses.next(), max(end - time.monotonic(), 0.0)))
         self._late |= set(waiting)
         return answers, dropped
 

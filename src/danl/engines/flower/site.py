@@ -30,6 +30,7 @@ from danl.design.formula import read_model
 from danl.design.survey import survey
 from danl.engines.flower.dominance import column_fault, dominated, n_records, overshoots, record_codes
 from danl.engines.flower.kept_margins import KeptMargins, terms_digest
+from danl.engines.flower.kept_rows import KeptRows, folder_of_copies
 from danl.engines.flower.kept_slots import KeptSlots
 from danl.engines.flower.ledger import Ledger
 from danl.engines.flower.opening import Opening
@@ -65,13 +66,15 @@ class Site:
     name: str
     reference: ShardReference
     rules: SiteRules = field(default_factory=SiteRules)
+    copies: Path | None = None
+    """The folder of what was made of its file for the last message; None: it is read for every message."""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Site:
         """From the node's own configuration (``--node-config`` of its SuperNode); docs/federated.md lists the keys."""
         wrong = not_among(
             {key: value for key, value in config.items() if key not in _FLOWERS_OWN},
-            [*_REFERENCE_KEYS, *RULE_KEYS, "rules", "name", "data"],
+            [*_REFERENCE_KEYS, *RULE_KEYS, "rules", "name", "data", "keep-rows"],
         )
         if wrong is not None:
             raise wrong
@@ -82,8 +85,12 @@ class Site:
             )
         name = str(config["name"])
         options = {_REFERENCE_KEYS[key]: value for key, value in config.items() if key in _REFERENCE_KEYS}
+        keeps = config.get("keep-rows", True)
+        if not isinstance(keeps, bool):
+            raise bad_argument("keep-rows", keeps, "true or false")
+        copies = folder_of_copies() if keeps else None
         reference = ShardReference(path=str(config["data"]), name=name, **options)
-        return cls(name, reference, SiteRules.from_config(config))
+        return cls(name, reference, SiteRules.from_config(config), copies)
 
     def survey(self, analysis: object) -> str:
         """What the columns of an analysis hold here, as JSON; a level of fewer records than a cell has is not named."""
@@ -94,10 +101,16 @@ class Site:
         return survey(self.reference.records(model.names), asked, model, site=self.name, **cells).to_json()
 
     def rows(self, design: Design | None) -> Shard:
-        """The site's rows: those of a design, or all of its file."""
-        if design is None:
-            return self.reference.read()
-        return design.shard(self.reference.records(design.needed), self.name)
+        """The site's rows: those of a design, or all of its file; kept from the last message if it is the same."""
+        reference = self.reference
+
+        def read() -> Shard:
+            return reference.read() if design is None else design.shard(reference.records(design.needed), self.name)
+
+        if reference.path is None:
+            return read()
+        terms = [reference.to_dict(), self.name, None if design is None else design.to_dict()]
+        return KeptRows(reference.path, self.copies).read(read, json.dumps(terms))
 
     def _allowed_rows(self, design: Design | None) -> Shard:
         """The same, where formula and columns are allowed: the server wrote the design, and may have written more."""
