@@ -241,6 +241,8 @@ def in_a_network_of_its_own(words, program=""):
 
 @pytest.fixture
 def own_folder(tmp_path, monkeypatch):
+    """An empty folder, but for the files that docs/hospitals.md is about."""
+    shutil.copytree(ROOT / "examples" / "hospitals", tmp_path / "examples" / "hospitals")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setenv("COLUMNS", "100")

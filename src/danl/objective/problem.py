@@ -24,7 +24,7 @@ import numpy as np
 from danl.checks import check_number
 from danl.data.redaction import redacted
 from danl.data.reference import ShardReference
-from danl.data.schema import LISTED, Names, agreed, in_order, labelled, names_of
+from danl.data.schema import Names, in_order, names_of
 from danl.data.shard import Shard, ShardInfo, info_of, stacked
 from danl.design.analysis import Analysis
 from danl.design.design import Agreement, Design
@@ -37,7 +37,7 @@ from danl.objective.layout import Layout
 from danl.objective.local_objective import LocalObjective
 from danl.objective.loss_trial import try_loss
 from danl.objective.losses import Array, Loss, make_loss, outputs_of
-from danl.wording import listed
+from danl.objective.shard_terms import agreed_columns, records_left_out
 
 
 class BaseProblem:
@@ -248,7 +248,7 @@ class Problem(BaseProblem):
         shards = tuple(shards)
         if not shards:
             raise InputError("shards: must hold at least one shard; make them with danl.partition(X, y, workers=10)")
-        self.feature_names = _agreed_columns(shards, [shard.name for shard in shards])
+        self.feature_names = agreed_columns(shards, [shard.name for shard in shards])
         self.shards = tuple(in_order(shard, self.feature_names) for shard in shards)
         self._targets = targets = stacked([shard.y for shard in self.shards])
         self.loss.check_targets(targets)
@@ -358,13 +358,13 @@ class RemoteProblem(BaseProblem):
         """The problem with what its workers reported."""
         if not info:
             raise InputError("shards: no worker answered; start the workers first, and check their logs")
-        names = _agreed_columns(info, [each.site for each in info], self.feature_names)
+        names = agreed_columns(info, [each.site for each in info], self.feature_names)
         if self.loss.binary and len(info) == 1 and info[0].fewest_of_a_class == 0:
             raise InputError(f"y: all targets are equal, and loss {self.loss.name!r} needs both classes")
         known = self.without_rows()
         known.shards, known._shard_info, known.feature_names = self.shards, tuple(info), names
         known.analysis = self.analysis
-        known.notes = tuple(dict.fromkeys((*self.notes, *_records_left_out(info))))  # once, however often it is asked
+        known.notes = tuple(dict.fromkeys((*self.notes, *records_left_out(info))))  # once, however often it is asked
         return known
 
     def agreed_on(self, agreement: Agreement, left_out: Sequence[str] = ()) -> RemoteProblem:
@@ -380,38 +380,3 @@ class RemoteProblem(BaseProblem):
 
     def __repr__(self) -> str:
         return f"RemoteProblem({len(self._shard_info or self.shards)} workers, {self._written()})"
-
-
-def _agreed_columns(
-    shards: Sequence[Shard | ShardInfo], sites: Sequence[str], wanted: Names | None = None
-) -> Names | None:
-    """The names of the columns in the order all shards use; all must have as many."""
-    first = shards[0]
-    if wanted is None and all(
-        each.n_features == first.n_features
-        and each.feature_names is first.feature_names
-        and each.target_name == first.target_name
-        for each in shards
-    ):
-        return first.feature_names
-    labels, widths = labelled(sites), dict[int, str]()
-    names = agreed([(each.feature_names, each.target_name) for each in shards], labels, wanted)
-    for each, label in zip(shards, labels, strict=True):
-        widths.setdefault(each.n_features, f"{each.n_features} at {label}")
-    if len(widths) > 1:
-        raise InputError(
-            f"shards: all must have the same number of features, found {listed(widths.values(), LISTED)}; "
-            "pass n_features when reading the files (it is never guessed per shard)"
-        )
-    return names
-
-
-def _records_left_out(info: Sequence[ShardInfo]) -> list[str]:
-    """Notes on the records that are not among the rows."""
-    parts = (("left_out", "a value is missing"), ("unknown_levels", "a level that too few records have"))
-    notes = []
-    for part, why in parts:
-        found = [f"{getattr(each, part)} at {each.site}" for each in info if getattr(each, part)]
-        if found:
-            notes.append(f"records left out ({why}): {listed(found, None)}")
-    return notes
