@@ -14,6 +14,7 @@ not find the first one's taken, and only this host can reach it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import signal
@@ -84,6 +85,8 @@ def load() -> None:
     for module in OF_A_FORMULA:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # or a fork would copy what is loaded as soon as it collects garbage
 
 
 def with_defaults(options: Sequence[str]) -> list[str]:
