@@ -2,8 +2,8 @@
 
     python -m benchmarks flower [--before COMMIT] [--exchanges N] [--docs]
 
-A SuperLink and three SuperNodes with TLS off, a CSV file of 20,000 rows and 20 columns at each, gradient steps. All
-processes stamp what they do with one clock (`benchmarks/flower_app`); the SuperNodes' logs are read as they grow. An
+A SuperLink and three SuperNodes with TLS off, a CSV file of 20,000 rows and 20 columns at each. All processes
+stamp what they do with one clock (`benchmarks/flower_app`); the SuperNodes' logs are read as they grow. An
 exchange lasts from the first message to the last reply; its parts are those of the site that replied last, and add up
 to it. `--before` is an older version, taken from git and measured in the same way, one after the other; with `--docs`
 it is the one before sites had `danl flower node` and kept what they read, unless another is given.
@@ -167,6 +167,7 @@ def exchanges_of(case: Case, exchanges: int) -> list[dict[str, float]]:
         paths = os.pathsep.join([str(case.source.resolve()), str(ROOT)])
         settings = {"PYTHONPATH": paths, "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": case.interval}
         settings |= {"FLOWER_STAMPS": str(stamps), "XDG_CACHE_HOME": str(folder / "cache")}
+        settings |= {"XDG_STATE_HOME": str(folder / "state")}
         with environment(**settings):
             configs = written_sites(folder / "data")
             federation = Federation(folder / "federation", "benchmark", configs, quick=case.quick)

@@ -1,4 +1,4 @@
-"""Gradient steps on the sites of a federation, with the times at which messages go and replies come."""
+"""The default method on the sites of a federation, with the times at which messages go and replies come."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def main(grid, context):
     stamped = Stamped(grid)
     engine = danl.flower.GridEngine(stamped, sites=int(context.run_config["sites"]))
     rounds = int(context.run_config["rounds"])
-    danl.solve(danl.RemoteProblem(alpha=1e-3), engine=engine, method="gd", max_rounds=rounds, tol=0.0)
+    danl.solve(danl.RemoteProblem(alpha=1e-3), engine=engine, max_rounds=rounds, tol=0.0)
     file = os.environ["FLOWER_STAMPS"] + ".server"
     with open(file + ".partial", "w") as written:
         json.dump(stamped.lines, written)

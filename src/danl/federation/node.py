@@ -39,6 +39,7 @@ LOADED = (
     "danl.worker.worker",
     "encodings.cp437",  # names in an archive
     "encodings.utf_8_sig",
+    "filelock",
     "platformdirs",
     "scipy.linalg",
     "flwr.cli.install",
