@@ -352,7 +352,7 @@ PARSED = [
     ("fit a1a --workers ten", "Invalid value for '--workers'", "danl fit --help"),
     ("fit a1a --tol small", "Invalid value for '--tol'", "danl fit --help"),
     ("fit", "Missing argument 'DATA'", "danl fit --help"),
-    ("fit a1a a2a", "Got unexpected extra argument", "danl fit --help"),
+    ("compare a1a a2a", "Got unexpected extra argument", "danl compare --help"),
     ("fitt a1a", "No such command 'fitt'", "danl --help"),
     ("datasets fetch", "Missing argument", "danl datasets fetch --help"),
 ]

@@ -32,3 +32,10 @@ def test_a_deployment_with_tls_and_node_keys():
 def test_nodes_and_what_goes_wrong_at_one():
     skip_unless_possible("flwr")
     assert "6 passed" in run_inside("tests/flower/inner_nodes.py", "-x", "-s", timeout=880)
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(1500)
+def test_the_hospitals_of_the_tutorial():
+    skip_unless_possible("flwr")
+    assert "13 passed" in run_inside("tests/flower/inner_hospitals.py", "-x", "-s", timeout=1480)

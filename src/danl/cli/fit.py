@@ -23,12 +23,12 @@ from danl.cli.options import (
     Out,
     ReferenceFlag,
     RunOptions,
+    on_sites,
     option,
     shares_options,
     with_option,
 )
 from danl.errors import InputError, bad_argument
-from danl.spec import parse_spec
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -262,13 +262,6 @@ def show_reasons(result: Result, screen: Console) -> None:
     if line:
         screen.print(line, highlight=False)
     screen.print(explanation(result.history))
-
-
-def on_sites(engine: str) -> bool:
-    """Whether an engine of the command line is a Flower federation, and not one played on this machine."""
-    if engine.partition(":")[0].strip() != "flower":
-        return False
-    return parse_spec(engine, argument="engine")[1].get("simulate") is not True
 
 
 def at_address(engine: str, address: str | None) -> str:

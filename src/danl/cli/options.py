@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
+import click
 import typer
 
 from danl.errors import InputError
+from danl.spec import parse_spec
 
 if TYPE_CHECKING:
     from danl.cli.job import Job
@@ -44,9 +46,10 @@ class RunOptions:
     data: Annotated[
         str,
         typer.Argument(
-            metavar="DATA", help="A registered data set (danl datasets list), or a LIBSVM, CSV or Parquet file."
+            metavar="DATA",
+            help="A registered data set (danl datasets list), or a LIBSVM, CSV or Parquet file; not for Flower.",
         ),
-    ]
+    ] = ""
     workers: Annotated[int | None, option(DATA, "Number of workers; default 10, or one per site.")] = None
     partition: Annotated[
         str,
@@ -122,6 +125,10 @@ class RunOptions:
     seed: Annotated[int, option(RUN, "Of the partition, the masks and the mini-batches.")] = 0
     quiet: Annotated[bool, option(OUTPUT, "No live display.", "--quiet", "-q")] = False
 
+    def __post_init__(self) -> None:
+        if not self.data and not on_sites(self.engine):
+            raise click.UsageError("Missing argument 'DATA'.", click.get_current_context(silent=True))
+
     def bound_policy(self) -> str:
         """The policy with --binding among its options."""
         if self.binding is None:
@@ -175,6 +182,13 @@ def shares_options(command: Callable[..., int]) -> Callable[..., int]:
 
 def _panel(parameter: inspect.Parameter) -> int:
     return PANELS.index(get_args(parameter.annotation)[1].rich_help_panel)
+
+
+def on_sites(engine: str) -> bool:
+    """Whether an engine of the command line is a Flower federation, and not one played on this machine."""
+    if engine.partition(":")[0].strip() != "flower":
+        return False
+    return parse_spec(engine, argument="engine")[1].get("simulate") is not True
 
 
 def with_option(text: str, name: str, value: object) -> str:

@@ -55,6 +55,7 @@ def fit_on_sites(
     """
     screen = console()
     config, target = _run_config(options, method, reference)
+    named = options.data or (None if analysis is None else analysis.formula) or "a fit"
     if analysis is not None:
         config |= {key.replace("_", "-"): value for key, value in analysis.to_dict().items()}
         del config["weighting"], config["intercept"], config["loss"]
@@ -62,7 +63,7 @@ def fit_on_sites(
         config |= {"summary": True} | {key: getattr(tables, key) for key in OF_A_SUMMARY}
     shared = Path(tempfile.mkdtemp(prefix="danl-fit-"))  # where the ServerApp writes and this process reads
     try:
-        title = f"{options.data} on its sites"
+        title = f"{named} on its sites"
         with warnings_shown(screen) as said, display(options, screen, title, method, None, live) as shown:
             result = _watched([shown, *loggers], config, shared, target)
             said.extend(result.notes)
@@ -72,13 +73,13 @@ def fit_on_sites(
         shutil.rmtree(shared, ignore_errors=True)
     settings = result.settings
     title = (
-        f"{options.data}: {counted(settings['workers'], 'site')} ({', '.join(sites)}), "
+        f"{named}: {counted(settings['workers'], 'site')} ({', '.join(sites)}), "
         f"{counted(len(settings['regions']), 'region')}, {options.policy}, {settings['loss']}"
     )
     request = {"danl": __version__, "run_config": config, "sites": sites}
     more = {name: partial(_write, text) for name, text in texts.items()}
     missing = write_run(out, result, title, request | ending_of(result), screen, more=more)
-    data_summary = {"data": options.data, "rows": int(sum(settings["rows"])), "sites": sites}
+    data_summary = {"data": named, "rows": int(sum(settings["rows"])), "sites": sites}
     report = run_report(options, data_summary, result, None if missing else out)
     if "summary.json" in texts:
         report["tables"] = json.loads(texts["summary.json"])
@@ -130,7 +131,7 @@ def _run_config(options: RunOptions, method: str, reference: bool) -> tuple[dict
     target: dict[str, Any] = {"connection": str(chosen["superlink"]), "home": None}
     if not chosen["superlink"]:
         state = running(Path(str(chosen["dir"])) if chosen["dir"] else None)
-        if options.data != state["data"]:
+        if options.data not in ("", state["data"]):
             raise bad_argument("DATA", options.data, f"{state['data']!r}, which the sites hold", "or start other sites")
         sites = sites or len(state["sites"])
         target = {"connection": state["connection"], "home": Path(state["home"])}
