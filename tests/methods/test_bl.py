@@ -10,7 +10,7 @@ from danl.protocol.compressors import make_compressor
 from danl.protocol.messages import Failure, unpack
 from danl.protocol.streams import COINS, stream
 from danl.protocol.wire import decode, encode, most_bytes
-from danl.tasks.learned_hessian import LearnTask, for_outputs
+from danl.tasks.learned_hessian import LearnTask, basis_of_rows, for_outputs, hessian_in_basis
 from danl.worker.worker import Worker
 from tests.tools import Absent, iterates
 
@@ -314,3 +314,17 @@ def test_an_answer_from_another_version_is_a_failure():
 def test_wrong_options_are_named(options, said):
     with pytest.raises(danl.InputError, match=said):
         danl.solve(problem(), method=f"bl:{options}")
+
+
+@pytest.mark.parametrize("loss", ["logistic", "multinomial:classes=3"])
+@pytest.mark.parametrize("rows", [4, 60], ids=["few rows", "many rows"])
+def test_the_hessian_in_the_basis_is_that_of_the_rows(rows, loss):
+    rng = np.random.default_rng(1)
+    shard = danl.Shard.of(rng.standard_normal((rows, 6)), rng.integers(0, 2, rows))
+    objective = danl.Problem([shard], loss=loss, l2=0.3, intercept=True).local_objectives[0]
+    w, vectors = 0.3 * rng.standard_normal(objective.layout.n_coefficients), basis_of_rows(objective)
+    columns = for_outputs(vectors, objective.layout.n_outputs)
+    penalty = np.diag(np.broadcast_to(objective.penalties, w.shape))
+    expected = columns.T @ (objective.hessian(w) - penalty) @ columns
+    np.testing.assert_allclose(hessian_in_basis(objective, w, vectors), expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(columns @ expected @ columns.T, objective.hessian(w) - penalty, rtol=1e-10, atol=1e-12)

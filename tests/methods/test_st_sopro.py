@@ -205,3 +205,18 @@ def test_task_and_reply_travel_and_malformed_ones_are_found():
         assert task.fault(replace(reply, step=np.zeros(7, dtype=np.float32)), 7) is not None
     assert ProximalStepTask(0, W0, W0, 1.0, 1.0, 5, 6).work_rows(100, 7.0) == 5 + 21
     assert ProximalStepTask(0, W0, W0, 1.0).work_rows(100, 7.0) == 450
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("rows", [3, 40], ids=["fewer rows than coefficients", "more rows"])
+def test_a_step_by_the_rows_is_that_of_the_hessian(rows, intercept):
+    rng = np.random.default_rng(4)
+    shard = danl.Shard.of(rng.standard_normal((rows, 8)), rng.integers(0, 2, rows))
+    made = danl.Problem([shard], l2=0.3, intercept=intercept)
+    objective, d = made.local_objectives[0], made.n_coefficients
+    w, pull = rng.standard_normal((2, d))
+    task = ProximalStepTask(0, w, pull, damping=0.2, scale=0.7)
+    reply = task.work(Workplace(0, objective, made.layout.regions(1), 0))
+    right = 0.7 * objective.value_and_gradient(w)[1] + pull
+    expected = np.linalg.solve(0.7 * objective.hessian(w) + 0.2 * np.eye(d), right)
+    np.testing.assert_allclose(reply.step, expected, rtol=1e-10)

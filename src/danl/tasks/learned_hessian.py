@@ -25,7 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from danl.objective.local_objective import LocalObjective
+from danl.objective.kernels import Sandwich
+from danl.objective.layout import Layout
+from danl.objective.local_objective import LocalObjective, assembled
 from danl.protocol.compressors import Compressed, make_compressor
 from danl.protocol.messages import Array, Reply, pack, packed_size, unpack
 from danl.protocol.own_tasks import StatefulTask, Workplace, vectors_fault
@@ -90,12 +92,13 @@ class LearnTask(StatefulTask):
         loss, gradient = objective.value_and_gradient(w)
         vectors = np.empty((0, objective.layout.columns))
         with np.errstate(over="ignore", invalid="ignore"):  # at a model that blew up: the loss shows it
-            hessian = objective.hessian(w)
             if self.basis == "data":
                 vectors = basis_of_rows(objective) if kept is None else kept["basis"].reshape(-1, vectors.shape[1])
                 columns = for_outputs(vectors, objective.layout.n_outputs)
                 gradient = columns.T @ (gradient - objective.penalties * w)
-                hessian = columns.T @ (hessian - np.diag(np.broadcast_to(objective.penalties, w.shape))) @ columns
+                hessian = hessian_in_basis(objective, w, vectors)
+            else:
+                hessian = objective.hessian(w)
         d = len(hessian)
         if kept is None and self.begin == "hessian":
             learned, message, error = hessian, Compressed(pack(hessian)), 0.0
@@ -139,12 +142,31 @@ class LearnTask(StatefulTask):
 
 def basis_of_rows(objective: LocalObjective) -> Array:
     """Orthonormal vectors that span the rows (a, 1), (r, columns); by the singular values that are not rounding."""
-    rows = objective.X.toarray() if sparse.issparse(objective.X) else objective.X
-    if objective.intercept:
-        rows = np.column_stack([rows, np.ones(len(rows))])
+    rows = with_intercept(objective)
     _, values, vectors = np.linalg.svd(rows, full_matrices=False)
     rank = int(np.count_nonzero(values > max(rows.shape) * np.finfo(float).eps * values.max(initial=0.0)))
     return np.ascontiguousarray(vectors[: max(rank, 1)])
+
+
+def with_intercept(objective: LocalObjective) -> Array:
+    """The rows (a, 1), dense."""
+    rows = objective.X.toarray() if sparse.issparse(objective.X) else objective.X
+    return np.column_stack([rows, np.ones(len(rows))]) if objective.intercept else np.asarray(rows)
+
+
+def hessian_in_basis(objective: LocalObjective, w: Array, vectors: Array) -> Array:
+    """V^T Hess F_i(w) V without the penalty: by rows that are in the basis already, where that is less work."""
+    n_rows, outputs, (rank, d) = objective.n_rows, objective.layout.n_outputs, vectors.shape
+    if n_rows * rank <= d * (d + rank):
+        n = objective.layout.n_features
+        rows = np.asarray(objective.X @ vectors[:, :n].T)
+        if objective.intercept:
+            rows += vectors[:, n]
+        return assembled(rows, objective.second_derivatives(w), Layout(rank, outputs), Sandwich(rows))
+    columns = for_outputs(vectors, outputs)
+    return np.asarray(
+        columns.T @ (objective.hessian(w) - np.diag(np.broadcast_to(objective.penalties, w.shape))) @ columns
+    )
 
 
 def for_outputs(vectors: Array, n_outputs: int) -> Array:
