@@ -42,6 +42,10 @@ TARGETS = {
 }
 
 
+EXPONENTIAL = ("gamma", "poisson")
+"""Losses that grow like an exponential: far from the optimum they are beyond all bounds."""
+
+
 def random_problem(loss="logistic", *, l2=0.5, alpha=None, weighting="uniform", **shape):
     """A problem for one of the losses, strongly penalised so that every method behaves."""
     shards = random_shards(targets=TARGETS[loss], **shape)

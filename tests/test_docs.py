@@ -354,7 +354,7 @@ def test_other_commands_must_name_what_is_here(line):
 def test_options_in_tables_exist(capfd, monkeypatch):
     """Every --option that docs/command-line.md names is one of some command."""
     monkeypatch.setenv("COLUMNS", "200")
-    names = ("fit", "compare", "certify", "report", "reproduce", "plan", "datasets")
+    names = ("fit", "predict", "cohort", "compare", "certify", "report", "reproduce", "plan", "datasets", "flower")
     helps = "".join(run_danl([name, "--help"], capfd)[1] for name in names)
     helps += run_danl(["--help"], capfd)[1]
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", (ROOT / "docs" / "command-line.md").read_text("utf-8")))

@@ -143,7 +143,7 @@ class FakeRay:
         world = self
 
         class Faked(Ray):
-            def _settle_in(self, shards):
+            def _settle_in(self, shards, at_once=True):
                 self._shards = shards
                 self._slots = [
                     WorkerSlot(index, None, shard, Actor(world, index), self._replacements)

@@ -22,7 +22,7 @@ from danl.protocol.wire import FRAME, decode, encode
 from danl.worker.worker import Worker
 from tests.methods.test_safeguarded import hard_problem
 from tests.methods.test_senders import setup_of
-from tests.problems import random_problem, random_shards
+from tests.problems import EXPONENTIAL, random_problem, random_shards
 from tests.run.test_checkpoint import goes_on_to_the_bit
 from tests.server.test_partial_curvature import multinomial
 
@@ -237,7 +237,7 @@ def test_whole_hessians_take_over_where_that_was_asked_for(a1a):
 def test_hard_problems(seed, n_workers, d, condition, loss, compressor, pairs, dtype, alpha, masks, start):
     """Nothing rises, nothing diverges, nobody honest is shut out, converged means converged."""
     problem = hard_problem(seed, n_workers, d, condition, loss, False, "uniform", alpha)
-    w0 = (start if loss != "poisson" else start / 30) * np.random.default_rng(seed).normal(size=d)
+    w0 = (start / 30 if loss in EXPONENTIAL else start) * np.random.default_rng(seed).normal(size=d)
     method = compressed(compressor, pairs=pairs, hessian_dtype=dtype)
     result = danl.solve(problem, method=method, regions=2, policy=masks, w0=w0, max_rounds=200, seed=seed)
     assert result.status in ("converged", "max_rounds")

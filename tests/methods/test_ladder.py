@@ -17,7 +17,7 @@ from danl.methods.safeguarded import Safeguarded
 from danl.objective.losses import LOSSES
 from tests.methods.test_safeguarded import hard_problem
 from tests.methods.test_senders import FAST, SLOW, setup_of
-from tests.problems import random_problem
+from tests.problems import EXPONENTIAL, random_problem
 from tests.run.test_checkpoint import goes_on_to_the_bit
 
 
@@ -264,7 +264,7 @@ def test_hard_problems_whoever_sends_curvature(
 ):
     """Nothing rises, nothing diverges, converged means converged; where somebody is lost, it is said."""
     problem = hard_problem(seed, n_workers, d, condition, loss, False, weighting, alpha)
-    w0 = (start if loss != "poisson" else start / 30) * np.random.default_rng(seed).normal(size=d)
+    w0 = (start / 30 if loss in EXPONENTIAL else start) * np.random.default_rng(seed).normal(size=d)
     method = DANL(masks=masks, curvature_from=curvature_from, pairs=pairs, hessian_dtype=dtype)
     result = danl.solve(
         problem,

@@ -21,7 +21,7 @@ from danl.objective.problem import Problem
 from danl.protocol.messages import CurvatureTask
 from tests.methods.test_safeguarded import hard_problem
 from tests.methods.test_senders import setup_of
-from tests.problems import random_problem, random_shards
+from tests.problems import EXPONENTIAL, random_problem, random_shards
 from tests.run.test_checkpoint import goes_on_to_the_bit
 from tests.server.test_partial_curvature import multinomial
 from tests.tools import iterates
@@ -92,7 +92,7 @@ def test_regions_that_follow_the_classes_make_a_block_of_every_class():
 def test_hard_problems(seed, n_workers, d, condition, loss, curvature, pairs, dtype, alpha, masks, asked, start, data):
     """As for whole Hessians: nothing rises, nothing diverges, nobody honest is shut out, converged means converged."""
     problem = hard_problem(seed, n_workers, d, condition, loss, False, "uniform", alpha)
-    w0 = (start if loss != "poisson" else start / 30) * np.random.default_rng(seed).normal(size=d)
+    w0 = (start / 30 if loss in EXPONENTIAL else start) * np.random.default_rng(seed).normal(size=d)
     method = DANL(curvature=curvature, pairs=pairs, hessian_dtype=dtype, masks=asked)
     regions = data.draw(st.integers(1, d))
     result = danl.solve(problem, method=method, regions=regions, policy=masks, w0=w0, max_rounds=200, seed=seed)

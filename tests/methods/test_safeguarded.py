@@ -12,7 +12,7 @@ from danl.methods import DANL, Newton
 from danl.methods.questions import Sampling
 from danl.objective.losses import LOSSES
 from danl.policies import Coverage, Schedule, Subset
-from tests.problems import TARGETS, random_problem
+from tests.problems import EXPONENTIAL, TARGETS, random_problem
 from tests.tools import iterates
 
 MASKS = {
@@ -91,7 +91,7 @@ def hard_problem(seed, n_workers, d, condition, loss, weighted, weighting, alpha
 def test_hard_problems(seed, n_workers, d, condition, loss, weighted, weighting, alpha, masks, asked, start, data):
     problem = hard_problem(seed, n_workers, d, condition, loss, weighted, weighting, alpha)
     regions = data.draw(st.integers(1, d))
-    w0 = (start if loss != "poisson" else start / 30) * np.random.default_rng(seed).normal(size=d)
+    w0 = (start / 30 if loss in EXPONENTIAL else start) * np.random.default_rng(seed).normal(size=d)
     method = DANL(masks=asked)
     result = danl.solve(
         problem, method=method, regions=regions, policy=masks, w0=w0, max_rounds=300, tol=1e-10, seed=seed

@@ -31,7 +31,8 @@ def compressed_hessian(task: CurvatureTask, matrix: Array, rng: np.random.Genera
     with np.errstate(over="ignore", invalid="ignore"):  # of a matrix that is not finite
         message = compressor.compress(matrix, rng)
         sent = Compressed(message.numbers.astype(task.dtype, copy=False), message.places, message.codes)
-        return EMPTY if compressor.fault(_in_float64(sent), len(matrix)) else sent
+        faulty = compressor.fault(_in_float64(sent), len(matrix)) is not None
+        return Compressed(np.empty(0, task.dtype), EMPTY.places, EMPTY.codes) if faulty else sent
 
 
 def message_of(reply: CurvatureReply) -> Compressed:
