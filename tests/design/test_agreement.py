@@ -131,7 +131,7 @@ def test_a_reference_that_is_no_level():
 def test_an_outcome_in_words_has_two_levels():
     asked = Analysis("w ~ y", family="binomial")
     assert agreed(asked, north=words("no", "yes")).design.outcome_levels == ("no", "yes")
-    with pytest.raises(InputError, match="'w' has 3 levels at the sites, Yes, no and yes"):
+    with pytest.raises(InputError, match="'w' has 3 levels at the sites, no, Yes and yes"):
         agreed(asked, north=words("no", "yes"), south=words("Yes", "no"))
     with pytest.raises(InputError, match="left out; w is 0 and 1 at the sites"):
         agreed(replace(asked, event="yes"), north=words("a", "b").assign(w=[0.0, 1.0] * 4))

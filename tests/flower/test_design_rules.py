@@ -96,3 +96,45 @@ def test_a_column_that_is_made_to_single_out(path):
     site = Site("north", ShardReference(path=str(path)))
     with pytest.raises(InputError, match="sparse-columns: in column id fewer than 3 records differ from the others"):
         fit(site, danl.Analysis("y ~ a + id"))
+
+
+ODD = "exp(-1000000*(a-{a!r})**2)"
+"""1 for one record, and 0 for all others."""
+
+
+@pytest.mark.parametrize(
+    "formula", ["{odd} ~ a + b", "y ~ a + I(b + {odd})", "y ~ b + I((a / 3)**99)", "y ~ a:a:b + a:b:I(b**3)"]
+)
+def test_a_column_that_is_made_to_be_of_one_record(path, formula):
+    """The difference of two columns of a Hessian is that record's: refused, and so is the design without a survey."""
+    a = float(path.read_text().splitlines()[6].split(",")[0])
+    analysis = danl.Analysis(formula.format(odd=ODD.format(a=a)))
+    site = Site("north", ShardReference(path=str(path)))
+    with pytest.raises(InputError, match=r"arithmetic: .* can be made to be of one record"):
+        fit(site, analysis)
+    design = fit(Site("open", site.reference, SiteRules.open()), analysis).settings["design"]
+    refused = gradient(site, design)
+    assert refused.kind == "refused"
+    assert "arithmetic" in refused.detail
+    allowed = Site("allowed", site.reference, replace(SiteRules(), arithmetic=True))
+    assert "arithmetic" not in str(getattr(gradient(allowed, design), "detail", ""))
+
+
+def test_a_made_column_gives_a_record_where_arithmetic_is_free(path):
+    values = [float(value) for value in path.read_text().splitlines()[6].split(",")]
+    loose = Site("loose", ShardReference(path=str(path)), replace(SiteRules.open()))
+    design = fit(loose, danl.Analysis(f"{ODD.format(a=values[0])} ~ a + b")).settings["design"]
+    told = gradient(loose, design)
+    n = 39
+    assert np.allclose(-n * told.fragment[:2], values[:2], rtol=1e-3)  # and next to nothing of the others
+
+
+@pytest.mark.parametrize(
+    "formula", ["log(y2) ~ a", "y ~ log(y2) + sqrt(y2)", "y ~ I(a**2) + a + b", "y ~ a:b + poly(a, 3, raw=True)"]
+)
+def test_formulas_of_statistics_are_answered(path, formula, tmp_path):
+    lines = path.read_text().splitlines()
+    file = tmp_path / "more.csv"
+    rows = [f"{line},{1 + number % 7}" for number, line in enumerate(lines[1:])]
+    file.write_text("\n".join([f"{lines[0]},y2", *rows]) + "\n")
+    assert fit(Site("more", ShardReference(path=str(file))), danl.Analysis(formula)).status == "converged"

@@ -77,3 +77,29 @@ def test_wrong_arguments():
         danl.cohort(sites=frames())
     with pytest.raises(InputError, match="at least two columns"):
         danl.cohort(columns=["age"], sites=frames())
+
+
+def test_quartiles_that_the_bins_cannot_tell_are_not_told():
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(
+        {"y": rng.normal(size=300), "skewed": np.exp(4 * rng.normal(size=300)), "x": rng.normal(size=300)}
+    )
+    lines = {line.column: line for line in danl.cohort("y ~ skewed + x", frame).lines if line.site == "all"}
+    assert np.isnan(lines["skewed"].quartiles).all()
+    assert np.allclose(lines["x"].quartiles, np.quantile(frame.x, [0.25, 0.5, 0.75]), atol=0.1)
+    assert "bins too coarse" in str(danl.cohort("y ~ skewed", frame))
+
+
+def test_small_numbers_are_no_zeros_and_ones():
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame({"y": rng.normal(size=90), "mol": 1e-10 * rng.gamma(9, size=90), "x": rng.integers(0, 2, 90)})
+    lines = {line.column: line for line in danl.cohort("y ~ mol + x", frame).lines if line.site == "all"}
+    assert np.isnan(lines["mol"].count)
+    assert lines["x"].count == frame.x.sum()
+
+
+@pytest.mark.parametrize("given", [{"weights": "x"}, {"trials": "x", "family": "binomial"}])
+def test_a_cohort_has_no_weights(given):
+    frame = pd.DataFrame({"y": [0, 1] * 20, "z": np.arange(40.0), "x": [1, 2] * 20})
+    with pytest.raises(danl.InputError, match="a table of the cohort counts records"):
+        danl.cohort(danl.Analysis("y ~ z", **given), frame)

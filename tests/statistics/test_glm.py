@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import danl
@@ -220,3 +221,43 @@ def test_a_collinear_column_has_no_standard_error():
 def test_wrong_arguments(options, message):
     with pytest.raises(InputError, match=message):
         danl.glm("death ~ age", family="binomial", **options)
+
+
+def small(**columns):
+    rng = np.random.default_rng(5)
+    made = pd.DataFrame({"x": rng.normal(size=60), "z": rng.normal(size=60), "site": ["a", "b", "c"] * 20})
+    return made.assign(y=made.x + rng.normal(size=60), **{name: make(made) for name, make in columns.items()})
+
+
+@pytest.mark.parametrize("beside", [{"family": "binomial"}, {"offset": "z"}, {"missing": "error"}, {"cluster": "site"}])
+def test_what_an_analysis_has_is_not_given_beside_it(beside):
+    with pytest.raises(danl.InputError, match=f"{next(iter(beside))}=.*the Analysis has it already"):
+        danl.glm(danl.Analysis("y ~ x"), small(), site="site", **beside)
+
+
+def test_the_event_of_an_outcome_in_words_is_said():
+    frame = small(ill=lambda made: np.where(made.x + made.z > 0.2, "Yes", "no"))
+    frame.loc[::7, "ill"] = "no"
+    assert "event: ill=Yes (the other outcome is no)" in str(danl.glm("ill ~ x", frame, family="binomial").summary())
+
+
+def test_coefficients_that_the_records_do_not_tell_apart_are_named():
+    with pytest.warns(danl.DanlWarning, match="collinear"):
+        fit = danl.glm("y ~ x + xx + z", small(xx=lambda made: 2 * made.x + 1))
+    (note,) = [note for note in fit.notes if note.startswith("ALIASED")]
+    assert "x and xx" in note
+    assert " z" not in note.partition("tell")[2].partition("apart")[0]
+
+
+def test_a_gamma_fit_without_residuals():
+    fit = danl.glm("q ~ x", small(q=lambda made: np.full(60, 2.0)), family="gamma")
+    assert fit.numbers.log_likelihood == np.inf
+    assert np.allclose(fit.coef, [np.log(2), 0], atol=1e-9)
+
+
+def test_a_prediction_that_is_no_number_is_refused():
+    fit = danl.glm("y ~ log(e)", small(e=lambda made: np.exp(made.x)))
+    assert np.isfinite(fit.predict(pd.DataFrame({"e": [1.0, 2.0]}))).all()
+    for value in (0.0, -1.0, np.inf):
+        with pytest.raises(danl.InputError, match="row 1"):
+            fit.predict(pd.DataFrame({"e": [1.0, value]}))

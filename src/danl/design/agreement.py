@@ -78,10 +78,10 @@ def _same_kind(name: str, kinds: Mapping[str, list[str]], model: Model) -> None:
     )
 
 
-def level_order(level: str) -> tuple[bool, float, str]:
+def level_order(level: str) -> tuple[bool, float, str, str]:
     """Numbers by size, then words by the alphabet."""
     number = is_number(level)
-    return not number, float(level) if number else 0.0, level
+    return not number, float(level) if number else 0.0, level.casefold(), level
 
 
 def _union(name: str, named: Mapping[str, Survey]) -> tuple[str, ...]:

@@ -112,6 +112,13 @@ class Analysis:
         name, colon, options = self.family.strip().partition(":")
         return LOSSES[name.strip()] + colon + options
 
+    def alone(self, **beside: Any) -> Analysis:
+        """The analysis itself; an `InputError` where one of its fields is given beside it."""
+        for part in fields(self):
+            if part.name in beside and beside[part.name] != part.default:
+                raise bad_argument(part.name, beside[part.name], "left out", "the Analysis has it already")
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         """As plain data; what is as by default is left out."""
         plain = {part.name: getattr(self, part.name) for part in fields(self)}

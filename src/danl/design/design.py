@@ -159,6 +159,13 @@ class Design:
             return float(part.text == site)
         return (records.columns[part.text].labels[rows] == part.level).astype(float)
 
+    @property
+    def products(self) -> tuple[tuple[str, ...], ...]:
+        """Of outcome, offset and every column the expressions that are multiplied."""
+        offset = self.analysis.offset
+        columns = (tuple(part.text for part in column.parts if part.kind == "number") for column in self.columns)
+        return ((self.outcome,), *(() if offset is None else ((offset,),)), *columns)
+
     def is_of_its_formula(self) -> bool:
         """Whether formula and levels make these very columns: for a site that allows some formulas and no others."""
         model = read_model(self.analysis)

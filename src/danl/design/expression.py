@@ -30,6 +30,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "abs": np.abs,
     "I": np.asarray,
 }
+SLOW = ("log", "log2", "log10", "log1p", "sqrt")
+"""Functions that bring records nearer to one another."""
 OF_ALL_ROWS = ("scale", "center", "standardize", "bs", "cr", "cs", "cc", "ns", "te", "poly", "lag", "hashed")
 """What a formula may have elsewhere, and what depends on the other rows: on those of other sites, too."""
 LONGEST = 500
@@ -90,6 +92,25 @@ def parse(text: str) -> Expression:
     if not names:
         raise InputError(f"formula: {text!r} has no column in it; name one")
     return Expression(text, tuple(names), tree, quoted)
+
+
+def degree_of(text: str) -> int | None:
+    """1 of a column, or of its logarithm or root, 2 or 3 of its square or cube; None of any other expression.
+
+    Others can be made so that they are large for one record and nothing for the rest.
+    """
+    return _degree(parse(text).tree)
+
+
+def _degree(node: ast.expr) -> int | None:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id == "I":
+            return _degree(node.args[0])
+        return 1 if node.func.id in SLOW and isinstance(node.args[0], ast.Name) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and isinstance(node.left, ast.Name):
+        power = node.right.value if isinstance(node.right, ast.Constant) else None
+        return int(power) if power in (2, 3) else None  # type: ignore[arg-type]  # one of these
+    return 1 if isinstance(node, ast.Name) else None
 
 
 def syntax(text: str) -> tuple[ast.expr, dict[str, str]]:

@@ -82,6 +82,16 @@ class Model:
         return tuple(dict.fromkeys(factor for term in self.terms for factor in term))
 
     @property
+    def products(self) -> tuple[tuple[str, ...], ...]:
+        """Of outcome, offset and every term the expressions that are multiplied; of poly its highest power."""
+        alone = (self.outcome.text,) if self.offset is None else (self.outcome.text, self.offset.text)
+        found: list[tuple[str, ...]] = [(text,) for text in alone]
+        for term in self.terms:
+            numbers = (factor.expressions[-1][1] for factor in term if factor.kind == "number")
+            found.append((*numbers, *(quoted_name(factor.text) for factor in term if factor.kind == "either")))
+        return tuple(found)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The columns that are read, and no others are."""
         found = list(self.outcome.names)

@@ -30,7 +30,7 @@ from danl.checks import check_installed
 from danl.design.analysis import Analysis
 from danl.design.design import Design
 from danl.engines import Engine
-from danl.errors import InputError
+from danl.errors import InputError, bad_argument
 from danl.objective.problem import RemoteProblem
 from danl.protocol.messages import Array
 from danl.run.prepared import connected
@@ -47,8 +47,11 @@ from danl.wording import coefficient
 ALL = "all sites"
 N_EDGES = 23
 BINARY = 1e-9
-"""A variance that is so near to that of 0 and 1 with the same mean is of a column of these."""
+"""A variance that is by so small a share off that of 0 and 1 with the same mean is of a column of these."""
 QUARTILES = (0.25, 0.5, 0.75)
+COARSE = 0.25
+"""A quartile in a bin with a larger share of the records is not known well enough to be told."""
+TOO_COARSE = "bins too coarse"
 FEWEST = "hidden"
 """What the text shows where a site does not tell."""
 
@@ -171,7 +174,10 @@ def cohort(
     if (formula is None) == (columns is None):
         raise InputError("cohort: give a formula, or columns=['age', 'smoking']: one of the two")
     if isinstance(formula, Analysis):
-        analysis = formula
+        analysis = formula.alone(family=family)
+        for name in ("weights", "trials"):
+            if getattr(analysis, name) is not None:
+                raise bad_argument(name, getattr(analysis, name), "left out", "a table of the cohort counts records")
     elif formula is not None:
         analysis = Analysis(formula=formula, family=family)
     else:
@@ -217,7 +223,8 @@ def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
         for name, (average, std), own in zip([*names, ALL], moments, told, strict=True):
             what = table.names[column]
             size = float(records.get(name, sum(records.values())))
-            binary = abs(std**2 * (size - 1) / size - average * (1 - average)) < BINARY  # of 0 and 1
+            variance, of_two = std**2 * (size - 1) / size, average * (1 - average)
+            binary = abs(variance - of_two) <= BINARY * max(variance, abs(of_two))  # of 0 and 1
             known = math.isfinite(average) and not binary
             lines.append(
                 CohortLine(
@@ -290,9 +297,12 @@ def _missing(engine: HeldEngine, names: Sequence[str]) -> Any:
 
 
 def _quartiles(counts: Array, edges: Array) -> tuple[float, float, float]:
-    """Read off the counts between edges, along a straight line within a bin; at the outermost edges at most."""
+    """Read off the counts between edges, along a straight line within a bin; at the outermost edges at most.
+
+    Nan where a bin that one of them is in has more than `COARSE` of the records: a skewed column, or one of few values.
+    """
     total, below = counts.sum(), np.cumsum(counts)[:-1]
-    if total <= 0:
+    if total <= 0 or counts[np.searchsorted(below, np.array(QUARTILES) * total)].max() > COARSE * total:
         return (math.nan, math.nan, math.nan)
     first, second, third = np.interp([share * total for share in QUARTILES], below, edges)
     return float(first), float(second), float(third)
@@ -310,7 +320,9 @@ def _moments_text(line: CohortLine) -> str:
 
 def _quartiles_text(line: CohortLine) -> str:
     low, median, high = line.quartiles
-    return FEWEST if math.isnan(median) else f"{coefficient(median)} ({coefficient(low)} to {coefficient(high)})"
+    if math.isnan(line.mean):
+        return FEWEST
+    return TOO_COARSE if math.isnan(median) else f"{coefficient(median)} ({coefficient(low)} to {coefficient(high)})"
 
 
 def _is_last(found: Any, column: str, level: str) -> bool:

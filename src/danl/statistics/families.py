@@ -76,6 +76,8 @@ def fit_numbers(
     match family:
         case "gaussian":
             likelihood = -0.5 * n * (math.log(2 * math.pi * deviance / n) + 1.0) if deviance > 0 else math.inf
+        case "gamma" if dispersion == 0:
+            likelihood = math.inf
         case "gamma":
             v = 1.0 / dispersion
             likelihood = v * n * math.log(v) - v * (0.5 * deviance + n) - n * math.lgamma(v) - sums["saturated"]

@@ -6,6 +6,7 @@ that one exchange. `danl.glm` is its door for formulas.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,7 +220,7 @@ def fit_of(
         design=design,
         n_clusters=clusters,
         small_sample=tables.small_sample,
-        notes=_notes(problem, result, answers),
+        notes=(*_notes(problem, result, answers), *_aliased(names, matrix.diagonal()[order])),
         meta=meta,
         diagnostics=diagnostics,
         scales=spread,
@@ -255,6 +256,16 @@ def _sites(problem: Problem | RemoteProblem, answers: FitAnswers, labels: Sequen
             )
         )
     return made
+
+
+def _aliased(names: Sequence[str], variances: Array) -> tuple[str, ...]:
+    """Which coefficients the records do not tell apart."""
+    unknown = [name for name, own in zip(names, variances.tolist(), strict=True) if math.isnan(own)]
+    if not unknown or len(unknown) == len(names):  # none, or no residuals
+        return ()
+    return (
+        f"ALIASED: the records do not tell {listed(unknown)} apart: these coefficients mean nothing alone; drop one",
+    )
 
 
 def _notes(problem: Problem | RemoteProblem, result: Result, answers: FitAnswers) -> tuple[str, ...]:

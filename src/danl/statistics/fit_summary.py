@@ -176,6 +176,9 @@ class FitSummary:
             lines[-1] += ", without the small-sample correction"
         if 0 < fit.n_clusters < FEW_CLUSTERS:
             lines.append(f"FEW CLUSTERS: standard errors by {fit.n_clusters} clusters tend to be too small")
+        if fit.design is not None and fit.design.outcome_levels is not None:
+            other, event = fit.design.outcome_levels
+            lines.append(f"event: {fit.design.outcome}={event} (the other outcome is {other})")
         if fit.design is not None and fit.design.references:
             named = ", ".join(f"{name}={level}" for name, level in fit.design.references.items())
             lines.append(f"reference levels: {named}")

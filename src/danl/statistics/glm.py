@@ -100,22 +100,10 @@ def glm(
         ``print(fit.summary())``, ``fit.save(folder)``, ``fit.predict(frame)``.
 
     """
-    if isinstance(formula, Analysis):
-        analysis = formula
-    else:
-        analysis = Analysis(
-            formula=formula,
-            outcome=outcome,
-            columns=None if columns is None else tuple(columns),
-            family=family,
-            event=event,
-            offset=offset,
-            weights=weights,
-            trials=trials,
-            missing=missing,
-            site_effects=site_effects,
-            cluster=cluster,
-        )
+    asked: dict[str, Any] = {"outcome": outcome, "columns": None if columns is None else tuple(columns)}
+    asked |= {"family": family, "event": event, "offset": offset, "weights": weights, "trials": trials}
+    asked |= {"missing": missing, "site_effects": site_effects, "cluster": cluster}
+    analysis = formula.alone(**asked) if isinstance(formula, Analysis) else Analysis(formula=formula, **asked)
     return fit_problem(
         RemoteProblem(references_of(data, sites, site), analysis=analysis, alpha=float(alpha)),
         engine=engine,

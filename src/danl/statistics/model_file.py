@@ -27,6 +27,8 @@ from danl._version import __version__
 from danl.checks import is_finite
 from danl.data.records import Records, read_records, records_of_frame
 from danl.design.design import Design
+from danl.design.expression import parse
+from danl.design.survey import evaluated
 from danl.errors import InputError, bad_argument
 from danl.objective.losses import make_loss
 from danl.protocol.messages import Array
@@ -212,3 +214,9 @@ def _check_numbers(design: Design, records: Records, complete: Any) -> None:
         if words.any():
             row = int(np.argmax(words))
             raise records.error(row, name, column.fault(row))
+    for text in dict.fromkeys(text for factors in design.products[1:] for text in factors):
+        expression = parse(text)
+        wrong = complete & ~np.isfinite(evaluated(records, expression))
+        if wrong.any():
+            what = "is not finite" if expression.is_column else f"of it {text} is not a finite number"
+            raise records.error(int(np.argmax(wrong)), expression.names[0], f"{what}; mend it, or leave it empty")

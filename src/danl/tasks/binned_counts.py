@@ -49,7 +49,10 @@ class BinnedTask(OwnTask):
         z, s, y = objective.margins(self.w), weights_of(objective), objective.y
         bin_of = np.searchsorted(self.edges, z, side="right")
         least = getattr(place, "min_cell", SMALLEST_CELL)
-        others, events = (binned(bin_of[y == outcome], s[y == outcome], bins, least) for outcome in (0, 1))
+        others, events = (
+            binned(bin_of[own], s[own], bins, least, None if objective.records is None else objective.records[own])
+            for own in (y == 0, y == 1)
+        )
         predicted = record_sums(s * objective.loss.mean(z), bin_of)  # type: ignore[attr-defined]
         predicted = np.pad(predicted, (0, bins - len(predicted)))
         predicted[(others == HIDDEN) | (events == HIDDEN)] = 0.0
@@ -63,12 +66,17 @@ class BinnedTask(OwnTask):
         return 2.0 * rows
 
 
-def binned(bin_of: NDArray[np.intp], weights: Array, bins: int, least: int) -> Array:
-    """The sum of the weights in each bin, `HIDDEN` where it is of too few rows.
+def binned(bin_of: NDArray[np.intp], weights: Array, bins: int, least: int, records: Any = None) -> Array:
+    """The sum of the weights in each bin, `HIDDEN` where it is of too few records.
+
+    A row of weight 0 is none; two rows of one of the `records` are one.
 
     Others are hidden besides until none of them is what the rest leaves of a total.
     """
-    rows, counts = np.bincount(bin_of, minlength=bins), np.bincount(bin_of, weights, bins)
+    counts, counted = np.bincount(bin_of, weights, bins), bin_of[weights > 0]
+    if records is not None:
+        counted = np.unique(np.stack([counted, records[weights > 0]]), axis=1)[0]
+    rows = np.bincount(counted, minlength=bins)
     small = (rows > 0) & (rows < least)
     for place in np.argsort(rows, kind="stable") if small.any() else ():
         if np.count_nonzero(small) > 1 and rows[small].sum() >= least:

@@ -71,11 +71,11 @@ class ColumnsTask(OwnTask):
             parted = self.edges.reshape(-1, self.n_edges)
             for place_of, edges in zip(np.flatnonzero(self.groups == NUMBERS), parted, strict=True):
                 bins = np.searchsorted(edges, table[:, place_of], side="right")
-                counts.append(binned(bins, s, self.n_edges + 1, least))
+                counts.append(binned(bins, s, self.n_edges + 1, least, objective.records))
         for group in np.unique(self.groups[self.groups != NUMBERS]):
             own = table[:, self.groups == group]
             level = np.where((own != 0).any(axis=1), 1 + np.argmax(own != 0, axis=1), 0)
-            levels.append(binned(level, s, own.shape[1] + 1, least))
+            levels.append(binned(level, s, own.shape[1] + 1, least, objective.records))
         flat = np.concatenate(counts), np.concatenate(levels)
         return ColumnsReply(place.worker, self.exchange, np.array([weight]), means, squares, *flat)
 

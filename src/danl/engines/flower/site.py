@@ -97,6 +97,7 @@ class Site:
         asked, rules = Analysis.from_json(analysis), self.rules
         model = read_model(asked)
         self._refuse_if(rules.broken_by_design(asked.formula, model.names))
+        self._refuse_if(rules.broken_by_arithmetic(model.products))
         cells = {"min_cell": rules.min_cell, "max_levels": rules.max_levels}
         return survey(self.reference.records(model.names), asked, model, site=self.name, **cells).to_json()
 
@@ -120,6 +121,7 @@ class Site:
             self._refuse_if(rules.broken_by_design(None, _columns(shard)))
             return shard
         self._refuse_if(rules.broken_by_design(design.analysis.formula, design.needed))
+        self._refuse_if(rules.broken_by_arithmetic(design.products))
         if rules.formulas is not None and not design.is_of_its_formula():
             raise RefusedError("formulas: the columns of the design are not those of its formula")
         return self.rows(design)

@@ -4,7 +4,7 @@ The defaults are for statistics of people: whole sums over enough records, of a 
 asks for fewer records, or weights them so that few of them are the answer, is refused. A rule counts records, of which
 a row with weight 0 is none.
 
-    sizes      min-rows, min-cell, max-features-per-row, by-mask, sparse-columns, max-levels
+    sizes      min-rows, min-cell, max-features-per-row, by-mask, sparse-columns, arithmetic, max-levels
     questions  tasks, losses, formulas, columns, subsets
     weights    max-share (`danl.engines.flower.dominance`)
     history    max-exchanges, max-exchanges-a-day, changed-data, ledger (`danl.engines.flower.ledger`)
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from danl.checks import check_choice, check_number, check_share, check_whole
+from danl.design.expression import degree_of
 from danl.errors import InputError, bad_argument
 from danl.objective.losses import LOSSES, MULTINOMIAL
 from danl.protocol.messages import TASKS, GradientTask, Task
@@ -32,6 +33,8 @@ OF_STATISTICS = ("hessian", "curvature", "gradient", "loss", "scores", "moments"
 """The tasks of the default method and of standard errors."""
 STATISTICAL_LOSSES = ("squared", "logistic", "poisson", "gamma", "negative-binomial", MULTINOMIAL)
 """The losses that are log-likelihoods. A hinge lets rows drop out of the sum one by one."""
+MOST_POWERS = 3
+"""Of columns that a column of the model may be the product of."""
 NO_LIMIT = 2**53
 """A whole number that nothing reaches."""
 
@@ -76,6 +79,8 @@ class SiteRules:
     sparse_columns : bool
         Whether columns, and binary outcomes, are used in which fewer than `min_cell` records differ from the others, or
         one record has nearly all there is.
+    arithmetic : bool
+        Whether a formula may calculate more of columns than logarithms, roots, squares, cubes and products of three.
     max_levels : int
         The most levels that are told of a column.
     max_share : float
@@ -108,6 +113,7 @@ class SiteRules:
     max_features_per_row: float = 0.33
     by_mask: bool = False
     sparse_columns: bool = False
+    arithmetic: bool = False
     max_levels: int = 40
     max_share: float = 0.8
     tasks: tuple[str, ...] = field(default_factory=default_tasks)
@@ -125,7 +131,7 @@ class SiteRules:
             check_whole(_key(name), getattr(self, name))
         check_number("max-features-per-row", self.max_features_per_row, infinite=True)
         check_share("max-share", self.max_share, zero=False)
-        for name in ("by_mask", "sparse_columns", "subsets", "changed_data"):
+        for name in ("by_mask", "sparse_columns", "arithmetic", "subsets", "changed_data"):
             if not isinstance(getattr(self, name), bool):
                 raise bad_argument(_key(name), getattr(self, name), "true or false")
         if not isinstance(self.ledger, str):
@@ -141,7 +147,7 @@ class SiteRules:
         anything: dict[str, Any] = {"tasks": task_names(), "losses": loss_names(), "ledger": NONE}
         anything |= dict.fromkeys(("min_rows", "min_cell", "max_share"), 1) | {"max_features_per_row": math.inf}
         anything |= dict.fromkeys(("max_levels", "max_exchanges", "max_exchanges_a_day"), NO_LIMIT)
-        anything |= dict.fromkeys(("by_mask", "sparse_columns", "subsets", "changed_data"), True)
+        anything |= dict.fromkeys(("by_mask", "sparse_columns", "arithmetic", "subsets", "changed_data"), True)
         return cls(**anything)
 
     @classmethod
@@ -203,6 +209,20 @@ class SiteRules:
             others = sorted(set(columns) - set(self.columns))
             if others:
                 return f"columns: {', '.join(others[:5])} {'is' if len(others) == 1 else 'are'} not allowed"
+        return None
+
+    def broken_by_arithmetic(self, products: Iterable[Sequence[str]]) -> str | None:
+        """The same of what a model is made of: outcome, offset and terms, each with the expressions it multiplies."""
+        if self.arithmetic:
+            return None
+        for place, factors in enumerate(products):
+            degrees = [degree_of(text) for text in factors]
+            if None in degrees or sum(filter(None, degrees)) > MOST_POWERS:
+                what = "the outcome" if place == 0 else "a column of the model"
+                return (
+                    f"arithmetic: {what} is more than a column, its logarithm, root, square or cube, or a product of "
+                    f"{MOST_POWERS} of them: such a column can be made to be of one record alone"
+                )
         return None
 
     # What is told before and beside a fit.
