@@ -82,18 +82,23 @@ class Ledger:
                 state["runs"], state["days"] = spent
             write_json(self.folder / STATE, state)
 
+    def spend(self) -> None:
+        """Count a question before a run, before any record is read: what is wrong with them is an answer, too."""
+        with self._held():
+            _, state = self._read()
+            state["days"] = self._of_day(state, 1)
+            write_json(self.folder / STATE, state)
+
     def _spent(self, state: Mapping[str, Any], run: str, cost: int) -> tuple[dict[str, int], dict[str, int]]:
         """The counts of runs and days with this question; other days are over."""
-        rules, today = self.rules, self.today()
-        of_run, of_day = state["runs"].get(run, 0) + cost, state["days"].get(today, 0) + cost
-        for rule, count, most, of in (
-            ("max-exchanges", of_run, rules.max_exchanges, "this run"),
-            ("max-exchanges-a-day", of_day, rules.max_exchanges_a_day, "today, over all runs,"),
-        ):
-            if count > most:
-                raise RefusedError(f"{rule}: {of} would have asked {count} times, and at most {most} are answered")
+        of_run = _within("max-exchanges", state["runs"].get(run, 0) + cost, self.rules.max_exchanges, "this run")
         others = {name: count for name, count in state["runs"].items() if name != run}
-        return _newest({**others, run: of_run}), {today: of_day}
+        return _newest({**others, run: of_run}), self._of_day(state, cost)
+
+    def _of_day(self, state: Mapping[str, Any], cost: int) -> dict[str, int]:
+        today, most = self.today(), self.rules.max_exchanges_a_day
+        count = state["days"].get(today, 0) + cost
+        return {today: _within("max-exchanges-a-day", count, most, "today, over all runs,")}
 
     def _add(self, state: dict[str, Any], new: Mapping[str, tuple[str, Hashes]]) -> None:
         """Compare sets with all there are of their kind, and add them."""
@@ -183,6 +188,12 @@ class Ledger:
         except OSError as error:
             log.error("the ledger in %s cannot be used: %s", self.folder, error)
             raise RefusedError(f"ledger: cannot be written ({error.strerror}); give ledger another folder") from error
+
+
+def _within(rule: str, count: int, most: int, of: str) -> int:
+    if count > most:
+        raise RefusedError(f"{rule}: {of} would have asked {count} times, and at most {most} are answered")
+    return count
 
 
 def default_folder(name: str) -> Path:

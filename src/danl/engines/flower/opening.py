@@ -36,6 +36,8 @@ RECORD, MESSAGE, OPENING, INFO = "danl", "message", "opening", "facts"
 SURVEY, ANALYSIS, DESIGN = "survey", "analysis", "design"
 LONGEST = 64_000_000
 """Characters an opening may have: regions given as index groups take a few for every feature."""
+LONGEST_RUN = 200
+"""Characters of what a run is called."""
 TERMS = ("loss", "l2", "alpha", "weighting", "intercept", "feature_names")
 """What an opening has of a problem."""
 _CHECKS: dict[str, Callable[[Any], bool]] = {
@@ -50,7 +52,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "policy": lambda value: value is None or isinstance(value, str),
     "seed": lambda value: is_whole(value, 0),
     "centre": lambda value: value is None or (isinstance(value, list) and all(is_finite(each) for each in value)),
-    "run": lambda value: isinstance(value, str),
+    "run": lambda value: isinstance(value, str) and len(value) <= LONGEST_RUN,
     "design": lambda value: value is None or isinstance(value, dict),
 }
 

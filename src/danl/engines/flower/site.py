@@ -98,6 +98,7 @@ class Site:
         model = read_model(asked)
         self._refuse_if(rules.broken_by_design(asked.formula, model.names))
         self._refuse_if(rules.broken_by_arithmetic(model.products))
+        self._spend()
         cells = {"min_cell": rules.min_cell, "max_levels": rules.max_levels}
         return survey(self.reference.records(model.names), asked, model, site=self.name, **cells).to_json()
 
@@ -132,6 +133,7 @@ class Site:
             raise bad_argument("loss", loss, "a name")
         made = make_loss(loss)
         self._refuse_if(self.rules.broken_by_loss(loss))
+        self._spend()
         stamp = self._stamp(loss, None, design)
         shard = self._allowed_rows(None if design is None else Design.from_json(design))
         try:
@@ -207,6 +209,12 @@ class Site:
             return None
         read = json.dumps([repr(self.reference), repr(self.rules), *of_run])
         return hashlib.sha256(terms_digest(read, self.reference)).hexdigest()[:32]
+
+    def _spend(self) -> None:
+        """Count a question before a run."""
+        ledger = Ledger.of(self.name, self.rules)
+        if ledger is not None:
+            ledger.spend()
 
     def _claim(self, shard: Shard, stamp: str | None, *, binary: bool, run: str | None = None, cost: int = 1) -> None:
         """Write the question down in the ledger, and look at columns that were not looked at before."""
