@@ -185,11 +185,11 @@ def _check_numbers(records: Records, analysis: Analysis, model: Model, complete:
     for factor in model.factors:
         if factor.kind == "number":
             for _, text in factor.expressions:
-                _check_finite(records, parse(text), complete)
+                check_finite(records, parse(text), complete)
         elif kind_of(records.columns[factor.text], model) == NUMBERS:
-            _check_finite(records, parse(quoted_name(factor.text)), complete)
+            check_finite(records, parse(quoted_name(factor.text)), complete)
     if model.offset is not None:
-        _check_finite(records, model.offset, complete)
+        check_finite(records, model.offset, complete)
     if model.weights is not None:
         _check_all(records, model.weights, complete, lambda found: found >= 0, "must be 0 or more, as a weight")
     if kind_of(records.columns[model.outcome.names[0]], model) == NUMBERS:
@@ -201,7 +201,7 @@ def _check_numbers(records: Records, analysis: Analysis, model: Model, complete:
 
 def _check_outcome(records: Records, analysis: Analysis, model: Model, complete: Mask) -> None:
     name = model.outcome.names[0]
-    _check_finite(records, model.outcome, complete)
+    check_finite(records, model.outcome, complete)
     target = evaluated(records, model.outcome)
     family = analysis.family_name
     if model.trials is not None:
@@ -229,7 +229,8 @@ def evaluated(records: Records, expression: Expression) -> NDArray[np.float64]:
     return np.broadcast_to(expression.of(columns), (records.n_records,))
 
 
-def _check_finite(records: Records, expression: Expression, complete: Mask) -> None:
+def check_finite(records: Records, expression: Expression, complete: Mask) -> None:
+    """Refuse complete records of which an expression makes no finite number."""
     wrong = complete & ~np.isfinite(evaluated(records, expression))
     if wrong.any():
         what = "is not finite" if expression.is_column else f"of it {expression.text} is not a finite number"

@@ -28,7 +28,7 @@ from danl.checks import is_finite
 from danl.data.records import Records, read_records, records_of_frame
 from danl.design.design import Design
 from danl.design.expression import parse
-from danl.design.survey import evaluated
+from danl.design.survey import check_finite
 from danl.errors import InputError, bad_argument
 from danl.objective.losses import make_loss
 from danl.protocol.messages import Array
@@ -215,8 +215,4 @@ def _check_numbers(design: Design, records: Records, complete: Any) -> None:
             row = int(np.argmax(words))
             raise records.error(row, name, column.fault(row))
     for text in dict.fromkeys(text for factors in design.products[1:] for text in factors):
-        expression = parse(text)
-        wrong = complete & ~np.isfinite(evaluated(records, expression))
-        if wrong.any():
-            what = "is not finite" if expression.is_column else f"of it {text} is not a finite number"
-            raise records.error(int(np.argmax(wrong)), expression.names[0], f"{what}; mend it, or leave it empty")
+        check_finite(records, parse(text), complete)

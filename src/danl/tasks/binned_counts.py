@@ -19,8 +19,6 @@ from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
 from danl.tasks.fit_questions import weights_of
 
 HIDDEN = -1.0
-SMALLEST_CELL = 3
-"""Where a site does not say otherwise."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +46,10 @@ class BinnedTask(OwnTask):
         objective, bins = place.objective, len(self.edges) + 1
         z, s, y = objective.margins(self.w), weights_of(objective), objective.y
         bin_of = np.searchsorted(self.edges, z, side="right")
-        least = getattr(place, "min_cell", SMALLEST_CELL)
         others, events = (
-            binned(bin_of[own], s[own], bins, least, None if objective.records is None else objective.records[own])
+            binned(
+                bin_of[own], s[own], bins, place.min_cell, None if objective.records is None else objective.records[own]
+            )
             for own in (y == 0, y == 1)
         )
         predicted = record_sums(s * objective.loss.mean(z), bin_of)  # type: ignore[attr-defined]

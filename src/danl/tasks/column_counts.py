@@ -19,7 +19,7 @@ from scipy import sparse
 
 from danl.protocol.messages import Array, Reply
 from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
-from danl.tasks.binned_counts import HIDDEN, SMALLEST_CELL, binned
+from danl.tasks.binned_counts import HIDDEN, binned
 from danl.tasks.fit_questions import weights_of
 
 NUMBERS = -1.0
@@ -57,7 +57,7 @@ class ColumnsTask(OwnTask):
     n_edges: int = 0
 
     def work(self, place: Workplace) -> ColumnsReply:
-        objective, least = place.objective, getattr(place, "min_cell", SMALLEST_CELL)
+        objective, least = place.objective, place.min_cell
         s, X = weights_of(objective), objective.X
         table = np.column_stack([X.toarray() if sparse.issparse(X) else X, objective.y])
         weight = float(s.sum())
