@@ -48,7 +48,7 @@ HELD_OUT = 1000
 """The seed that step sizes are tuned on."""
 ROUNDS, TUNING_ROUNDS = 200, 100
 """Exchanges after the first one, of a run and of one that tunes."""
-ENOUGH, LOST = 1e-13, 1e3
+ENOUGH, LOST = 1e-12, 1e3
 """A run ends where its gap is at most the one, as there is nothing more to see, or above the other: it has blown up."""
 STALLED = 60
 """It ends where its gap has not halved in so many exchanges; of those that get to 1e-8 none was seen to wait for 30."""

@@ -44,6 +44,8 @@ OFFSET, LARGEST = 1075, 2098
 """Codes of natural: 0 is 0, and +-c is +-2^(c - OFFSET), from 2^-1074 (the least float64) to 2^1023, for LARGEST."""
 LANCZOS = 20
 """Eigenpairs of a matrix at least so many times as large are found by Lanczos' method: a tenth of the time."""
+RESIDUAL = 1e-9
+"""How far Lanczos' pairs may be off, as a share of the eigenvalue; the next difference has what is left."""
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -223,7 +225,7 @@ def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
         from scipy.sparse.linalg import ArpackError, eigsh
 
         with suppress(ArpackError):
-            found: tuple[Array, Array] = eigsh(matrix, k=count, which="LM", v0=np.ones(d))
+            found: tuple[Array, Array] = eigsh(matrix, k=count, which="LM", v0=np.ones(d), tol=RESIDUAL)
             return found
     return np.linalg.eigh(matrix, UPLO="U")
 
