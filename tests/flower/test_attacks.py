@@ -54,8 +54,8 @@ def site(X, y, rules, name="north"):
 
 
 def ask(site, task, *, loss="logistic", run="run", seed=0, policy=None, regions=1):
-    terms = RemoteProblem(alpha=0.0, loss=loss)
-    opening = Opening.of(terms, regions=Regions.make(regions, D), policy=policy, seed=seed, run=run).to_json(0)
+    terms, d = RemoteProblem(alpha=0.0, loss=loss), site.reference.read().n_features
+    opening = Opening.of(terms, regions=Regions.make(regions, d), policy=policy, seed=seed, run=run).to_json(0)
     return decode(site.answer(encode(task), opening), most_bytes=10**6)
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 import danl
 from danl.data import Shard
@@ -82,6 +83,12 @@ def test_smoothness_bounds_every_hessian_and_is_reached_by_the_quadratic(seed, l
         assert top <= local.smoothness() * (1 + 1e-9)
         if loss == "squared":
             assert top == pytest.approx(local.smoothness(), rel=1e-9)
+
+
+def test_smoothness_of_rows_of_zeros():
+    """Nothing to iterate on: its gradient is that of the penalty."""
+    shard = Shard.of(sparse.csr_matrix((2, 3)), np.array([0.0, 1.0]))
+    assert Problem([shard], alpha=0.5).local_objectives[0].smoothness() == 0.5
 
 
 @pytest.mark.slow

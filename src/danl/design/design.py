@@ -19,7 +19,7 @@ from danl.data.shard import Shard
 from danl.design.analysis import Analysis
 from danl.design.expression import parse
 from danl.design.formula import SITE, DesignColumn, Part, coded, read_model
-from danl.design.survey import evaluated, missing_in
+from danl.design.survey import check_trials, evaluated, missing_in
 from danl.errors import InputError
 from danl.frozen import replace
 
@@ -138,6 +138,7 @@ class Design:
             clusters = np.unique(records.columns[asked.cluster].labels[rows].astype(str), return_inverse=True)[1]
         y = y[rows]
         if asked.trials is not None:  # a record becomes two rows: so many successes, so many failures
+            check_trials(records, outcome, asked.trials, complete & known)
             trials, ones = records.columns[asked.trials].numbers[rows], np.ones(len(rows))
             counts = np.concatenate([y, trials - y]) * (1.0 if weights is None else np.tile(weights, 2))
             order = np.argsort(np.tile(np.arange(len(rows)), 2), kind="stable")

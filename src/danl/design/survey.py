@@ -202,16 +202,12 @@ def _check_numbers(records: Records, analysis: Analysis, model: Model, complete:
 def _check_outcome(records: Records, analysis: Analysis, model: Model, complete: Mask) -> None:
     name = model.outcome.names[0]
     check_finite(records, model.outcome, complete)
+    if model.trials is not None:
+        check_trials(records, model.outcome, model.trials, complete)
+        return
     target = evaluated(records, model.outcome)
     family = analysis.family_name
-    if model.trials is not None:
-        _check_all(
-            records, model.trials, complete, lambda n: (n >= 0) & (n == np.floor(n)), "must be a whole number of trials"
-        )
-        trials = records.columns[model.trials].numbers
-        fits = (target >= 0) & (target <= trials) & (target == np.floor(target))
-        rule = f"must be a whole number of successes, at most {model.trials!r}"
-    elif family == "binomial":
+    if family == "binomial":
         fits, rule = (target == 0) | (target == 1), "must be 0 or 1, or one of two words"
     elif family in ("poisson", "negative-binomial"):
         fits, rule = target >= 0, f"must be 0 or more, with family {family}"
@@ -221,6 +217,16 @@ def _check_outcome(records: Records, analysis: Analysis, model: Model, complete:
         return
     if not fits[complete].all():
         raise records.error(int(np.flatnonzero(complete & ~fits)[0]), name, rule)
+
+
+def check_trials(records: Records, outcome: Expression, trials: str, complete: Mask) -> None:
+    """Refuse what are no whole numbers of successes among whole numbers of trials."""
+    _check_all(records, trials, complete, lambda n: (n >= 0) & (n == np.floor(n)), "must be a whole number of trials")
+    target, most = evaluated(records, outcome), records.columns[trials].numbers
+    wrong = complete & ~((target >= 0) & (target <= most) & (target == np.floor(target)))
+    if wrong.any():
+        rule = f"must be a whole number of successes, at most {trials!r}"
+        raise records.error(int(np.argmax(wrong)), outcome.names[0], rule)
 
 
 def evaluated(records: Records, expression: Expression) -> NDArray[np.float64]:

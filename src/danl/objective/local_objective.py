@@ -192,6 +192,8 @@ class LocalObjective:
         d = one.n_coefficients
         if d == 1:
             return float(self.row_weights @ self.row_norms**2)
+        if not self.mean_squares().any():  # rows of zeros, which Lanczos' method has no start for
+            return 0.0
 
         def gram(v: Array) -> Array:
             return transpose_product(self.X, self.row_weights * margins(self.X, v.ravel(), one), one)

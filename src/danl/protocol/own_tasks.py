@@ -109,6 +109,10 @@ class OwnTask(ModelTask):
         """
         return None
 
+    def margins_besides(self, objective: LocalObjective) -> Sequence[Array]:
+        """The margins it is about beside those at w: a site holds these against its rules, too."""
+        return ()
+
     def fault(self, reply: Any, d: int) -> str | None:
         """What is wrong with the form of a reply, in a few words that have no value of it; None where nothing is."""
         raise NotImplementedError

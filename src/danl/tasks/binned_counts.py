@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from danl.errors import InputError
 from danl.objective.likelihood import record_sums
 from danl.protocol.messages import Array, Reply
 from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
@@ -43,6 +44,7 @@ class BinnedTask(OwnTask):
     edges: Array
 
     def work(self, place: Workplace) -> BinnedReply:
+        check_edges(self.edges)
         objective, bins = place.objective, len(self.edges) + 1
         z, s, y = objective.margins(self.w), weights_of(objective), objective.y
         bin_of = np.searchsorted(self.edges, z, side="right")
@@ -63,6 +65,12 @@ class BinnedTask(OwnTask):
 
     def work_rows(self, rows: int, entries_per_row: float) -> float:
         return 2.0 * rows
+
+
+def check_edges(edges: Array) -> None:
+    """Refuse edges that are in no order."""
+    if not (np.isfinite(edges).all() and (np.diff(edges, axis=-1) >= 0).all()):
+        raise InputError("edges: must be finite and not fall", redacted="edges: must be finite and not fall")
 
 
 def binned(bin_of: NDArray[np.intp], weights: Array, bins: int, least: int, records: Any = None) -> Array:

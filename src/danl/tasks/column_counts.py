@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from danl.objective.local_objective import LocalObjective
 from danl.protocol.messages import Array, Reply
 from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
-from danl.tasks.binned_counts import HIDDEN, binned
-from danl.tasks.fit_questions import weights_of
+from danl.tasks.binned_counts import HIDDEN, binned, check_edges
+from danl.tasks.fit_questions import records_in, weights_of
 
 NUMBERS = -1.0
 
@@ -64,11 +65,12 @@ class ColumnsTask(OwnTask):
         means = (s @ table) / weight
         squares = s @ np.square(table - means)
         for column in range(table.shape[1]):
-            if self.groups[column] != NUMBERS or _tells_of_few(table[:, column], least):
+            if self.groups[column] != NUMBERS or _tells_of_few(objective, table[:, column], least):
                 means[column], squares[column] = 0.0, 0.0 if self.groups[column] != NUMBERS else HIDDEN
         counts, levels = [np.empty(0)], [np.empty(0)]
         if self.n_edges:
             parted = self.edges.reshape(-1, self.n_edges)
+            check_edges(parted)
             for place_of, edges in zip(np.flatnonzero(self.groups == NUMBERS), parted, strict=True):
                 bins = np.searchsorted(edges, table[:, place_of], side="right")
                 counts.append(binned(bins, s, self.n_edges + 1, least, objective.records))
@@ -90,9 +92,10 @@ class ColumnsTask(OwnTask):
         return rows * (2 + 2 * entries_per_row)
 
 
-def _tells_of_few(column: Array, least: int) -> bool:
-    """Whether a column has two values, and so few rows one of them that its mean tells how many."""
-    two = column[0], next(iter(column[column != column[0]]), column[0])
-    if not np.isin(column, two).all() or two[0] == two[1]:
+def _tells_of_few(objective: LocalObjective, column: Array, least: int) -> bool:
+    """Whether a column has two values, and so few records one of them that its mean tells how many."""
+    own = column[weights_of(objective) > 0]
+    two = own[0], next(iter(own[own != own[0]]), own[0])
+    if not np.isin(own, two).all() or two[0] == two[1]:
         return False
-    return bool(min(np.count_nonzero(column == value) for value in two) < least)
+    return bool(records_in(objective, (column == two[0]).astype(np.intp), 2).min() < least)

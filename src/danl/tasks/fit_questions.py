@@ -116,6 +116,9 @@ class FitTask(OwnTask):
         }
         return np.array([values[name] for name in SUMS], dtype=np.float64)
 
+    def margins_besides(self, objective: LocalObjective) -> tuple[Array]:
+        return (null_margins(objective, self.null),)
+
     def fault(self, reply: Any, d: int) -> str | None:
         packed = packed_size(d)
         lengths = {"sums": len(SUMS), "gradient": d, "expected": packed, "observed": packed if self.both else 0}
@@ -152,17 +155,30 @@ def units_of(objective: LocalObjective, units: Units, least_rows: int, *, trials
     if clusters is None:
         clusters = np.zeros(objective.n_rows, dtype=np.int64)
     _, of_rows = np.unique(clusters, return_inverse=True)
-    own = np.bincount(of_rows)
+    own = records_in(objective, of_rows, int(of_rows.max()) + 1)
     if 1 < len(own) < least_rows and own.min() < least_rows:
         raise FewRowsError
     return UnitsOfRows(of_rows.astype(np.int64), len(own), False)
 
 
+def records_in(objective: LocalObjective, cell_of: Any, cells: int) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """The records in each cell: two rows of one are one, and those of weight 0 are none."""
+    counted = np.flatnonzero(weights_of(objective) > 0)
+    if objective.records is None:
+        return np.bincount(cell_of[counted], minlength=cells)
+    pairs = np.unique(np.stack([cell_of[counted], objective.records[counted]]), axis=1)
+    return np.bincount(pairs[0], minlength=cells)
+
+
 def null_sums(objective: LocalObjective, null: float, s: Array) -> tuple[float, float, float]:
-    """Loss and derivatives in the intercept, of the model that has the intercept `null`, offsets and no features."""
-    loss, y = objective.loss, objective.y
-    z = np.full(len(y), null) + (0.0 if objective.offset is None else objective.offset)
+    """Loss and derivatives in the intercept, of the model without features."""
+    loss, y, z = objective.loss, objective.y, null_margins(objective, null)
     return float(s @ loss.value(y, z)), float(s @ loss.first(y, z)), float(s @ loss.second(y, z))
+
+
+def null_margins(objective: LocalObjective, null: float) -> Array:
+    """The margins of the model that has the intercept `null`, offsets and no features."""
+    return np.asarray(np.full(len(objective.y), null) + (0.0 if objective.offset is None else objective.offset))
 
 
 def weights_of(objective: LocalObjective) -> Array:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from danl.objective.local_objective import LocalObjective
 from danl.protocol.messages import Array, Reply
 from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
-from danl.tasks.fit_questions import null_sums, weights_of
+from danl.tasks.fit_questions import null_margins, null_sums, weights_of
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,9 @@ class NullTask(OwnTask):
     def work(self, place: Workplace) -> NullReply:
         sums = null_sums(place.objective, self.null, weights_of(place.objective))
         return NullReply(place.worker, self.exchange, np.array(sums))
+
+    def margins_besides(self, objective: LocalObjective) -> tuple[Array]:
+        return (null_margins(objective, self.null),)
 
     def fault(self, reply: Any, d: int) -> str | None:
         return vectors_fault(reply, {"sums": 3})

@@ -2,12 +2,14 @@
 
 A ledger compares the records of one answer with those of another (`danl.engines.flower.ledger`). Of each it has 64 bits
 of BLAKE2b, with a key that never leaves the site: who has the ledger alone cannot try values until one fits. What a
-record holds is looked at twice, as each way is blind where the other sees:
+record holds is looked at in three ways, as each is blind where another sees:
 
     rows    the numbers that enter the fit, by the names of their columns. The same record has another hash in a run
             with other columns.
     file    the record as it stands in the file, other columns included. The same record has another hash after the file
             was written in another way.
+    counted the same with the record's weight and offset, where it has a weight: the whole with a weight, an offset, or
+            neither, whatever its columns.
 
 Records that are alike are counted: the second of them has another hash than the first.
 """
@@ -49,6 +51,7 @@ def hashes_of(shard: Shard, reference: ShardReference, key: bytes) -> dict[str, 
         if places[-1] >= len(lines):
             raise RefusedError("ledger: the rows of the file cannot be told from each other; write it one row a line")
         made["file"] = _sorted((lines[place] for place in places.tolist()), key)
+        made["counted"] = _sorted((lines[place] + b"\x1e" + entry for place, entry in _counted(shard)), key)
     return made
 
 
@@ -112,6 +115,16 @@ def _row_contents(shard: Shard) -> Iterator[bytes]:
         of_record.setdefault(record, []).append(content)
     for parts in of_record.values():
         yield b"\x1e".join(sorted(parts))
+
+
+def _counted(shard: Shard) -> Iterator[tuple[int, bytes]]:
+    """The records of a weight above 0, with weight and offset; two rows of one are its successes and its failures."""
+    weights = np.ones(shard.n_rows) if shard.weights is None else shard.weights
+    offset = np.zeros(shard.n_rows) if shard.offset is None else shard.offset
+    records, first, codes = np.unique(shard.rows, return_index=True, return_inverse=True)
+    sums = np.bincount(codes, weights)
+    for place in np.flatnonzero(sums > 0).tolist():
+        yield int(records[place]), np.array([sums[place], offset[first[place]]]).astype("<f8").tobytes()
 
 
 def _matrix_rows(X: Any, extra: NDArray[np.float64]) -> Iterator[bytes]:

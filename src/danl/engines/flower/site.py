@@ -28,7 +28,7 @@ from danl.design.analysis import Analysis
 from danl.design.design import Design
 from danl.design.formula import read_model
 from danl.design.survey import survey
-from danl.engines.flower.dominance import column_fault, dominated, n_records, overshoots, record_codes
+from danl.engines.flower.dominance import column_fault, dominated, n_records, overshoots
 from danl.engines.flower.kept_margins import KeptMargins, terms_digest
 from danl.engines.flower.kept_rows import KeptRows, folder_of_copies
 from danl.engines.flower.kept_slots import KeptSlots
@@ -51,7 +51,7 @@ from danl.protocol.messages import (
     Reply,
     Task,
 )
-from danl.protocol.own_tasks import FewRowsError
+from danl.protocol.own_tasks import FewRowsError, OwnTask
 from danl.protocol.wire import WireError, decode, encode, most_bytes
 from danl.worker.worker import Worker
 
@@ -100,7 +100,11 @@ class Site:
         self._refuse_if(rules.broken_by_arithmetic(model.products))
         self._spend()
         cells = {"min_cell": rules.min_cell, "max_levels": rules.max_levels}
-        return survey(self.reference.records(model.names), asked, model, site=self.name, **cells).to_json()
+        told = survey(self.reference.records(model.names), asked, model, site=self.name, **cells)
+        if told.complete < rules.min_rows:
+            complete = f"{rules.count(told.complete)} complete records"
+            raise RefusedError(f"min-rows: {complete}, and at least {rules.min_rows} are asked for")
+        return told.to_json()
 
     def rows(self, design: Design | None) -> Shard:
         """The site's rows: those of a design, or all of its file; kept from the last message if it is the same."""
@@ -240,7 +244,17 @@ class Site:
         w = task.w if isinstance(task, ModelTask) else None
         if isinstance(task, GradientTask) and task.submodel == "pruned" and w is not None and task.mask is not None:
             w = np.where(worker.regions.expand(task.mask), w, 0.0)
-        fault = dominated(worker.objective, record_codes(shard), w, self.rules.max_share, self.rules.min_cell)
+        objective, rules = worker.objective, self.rules
+        with np.errstate(over="ignore", invalid="ignore"):
+            besides = task.margins_besides(objective) if isinstance(task, OwnTask) else ()
+            asked = [None if w is None else objective.margins(w), *besides]
+        limits: dict[str, Any] = {
+            "max_share": rules.max_share,
+            "min_cell": rules.min_cell,
+            "columns": not rules.sparse_columns,
+        }
+        faults = (dominated(objective, shard, z, **limits) for z in asked)
+        fault = next(filter(None, faults), None)
         if fault is None:
             return False
         if w is not None and type(task) in TOLD_OF_OVERSHOOTING and overshoots(worker.objective, w):
