@@ -121,6 +121,12 @@ def test_units_that_look_different_are_noted():
     assert agreed("y ~ height", north=metres, south=metres).notes == ()
 
 
+def test_an_interaction_of_too_many_columns_is_refused_before_it_is_made():
+    many = pd.DataFrame({name: [f"{name}{row}" for row in range(300)] for name in "abc"}).assign(y=np.arange(300.0))
+    with pytest.raises(InputError, match="makes more than 20000 columns; leave out an interaction"):
+        agreed("y ~ a:b:c", here=many)
+
+
 def test_a_reference_that_is_no_level():
     with pytest.raises(
         InputError, match="reference='nevr' of 'w' is a level at no site; they have 'never' and 'often'"

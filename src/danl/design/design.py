@@ -209,6 +209,7 @@ class Design:
             kinds = {part.kind for column in columns for part in column.parts}
             _must(isinstance(made.intercept, bool) and kinds <= {"number", "level", "site"} and len(columns) > 0)
             _must(outcome_levels is None or len(outcome_levels) == 2)
+            _must(all(len(set(levels)) == len(levels) > 1 for levels in made.levels.values()))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise

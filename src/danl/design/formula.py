@@ -14,6 +14,7 @@ frame says which factors lose their reference level, so that no column is the su
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -354,6 +355,9 @@ def coded(model: Model, levels: Mapping[str, Sequence[str]], sites: Sequence[str
     if sites:
         choices["fs"] = [(f"{SITE}[{site}]", Part("site", site)) for site in sites]
         terms.append(("fs",))
+    least = sum(math.prod(max(len(choices[key]) - 1, 1) for key in term) for term in terms)
+    if least > MOST_COLUMNS:
+        raise _too_many_columns()
     words = {key for key, found in choices.items() if found[0][1].kind != "number"}
     longest = max([2, *(len(choices[key]) for key in words)])
     frame = pd.DataFrame(
@@ -380,8 +384,12 @@ def coded(model: Model, levels: Mapping[str, Sequence[str]], sites: Sequence[str
                 products = [((*names, name), (*parts, part)) for name, part in chosen for names, parts in products]
             made += [DesignColumn(":".join(names), parts) for names, parts in products if parts]
             if len(made) > MOST_COLUMNS:
-                raise InputError(f"formula: makes more than {MOST_COLUMNS} columns; leave out an interaction")
+                raise _too_many_columns()
     if len({column.name for column in made}) != len(made):
         twice = next(column.name for column in made if [each.name for each in made].count(column.name) > 1)
         raise InputError(f"formula: two columns of the design would be called {twice!r}; rename a column, or a site")
     return tuple(made)
+
+
+def _too_many_columns() -> InputError:
+    return InputError(f"formula: makes more than {MOST_COLUMNS} columns; leave out an interaction")
