@@ -129,6 +129,16 @@ def test_without_an_intercept():
     same_fit(fit, theirs(data.falls, matrix()[:, 1:3], "poisson"))
 
 
+@pytest.mark.parametrize("formula", ["pressure ~ 0 + age", "pressure ~ 0 + smoking"])
+def test_outcomes_far_from_zero_keep_the_digits_of_their_deviances(formula):
+    moved = {name: frame.assign(pressure=frame.pressure + 1e8) for name, frame in frames().items()}
+    fit = danl.glm(formula, sites=moved)
+    y = pd.concat(moved.values()).dropna(subset=["pressure", *fit.design.explaining]).pressure.to_numpy()
+    close(fit.numbers.null_deviance, np.square(y - y.mean()).sum(), rtol=1e-9)
+    if "smoking" in formula:  # of the other the best model is far from all outcomes
+        close(fit.numbers.deviance, danl.glm(formula, sites=frames()).numbers.deviance, rtol=1e-6)
+
+
 def test_the_split_makes_no_difference():
     data = pooled()
     expected = theirs(data.death, matrix(), "binomial")

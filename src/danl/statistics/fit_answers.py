@@ -41,6 +41,8 @@ NULL_STEPS = 30
 """Newton steps to the model without features."""
 NULL_DECREMENT = 1e-12
 """What is left of its deviance, as a share, that ends them."""
+CANCELLED = 0.99
+"""Of a gaussian one, the share that may be taken off: more would take digits with it."""
 
 
 @dataclass(frozen=True)
@@ -173,9 +175,11 @@ def _null_deviance(
     for _ in range(NULL_STEPS):
         loss, first, second = sums.tolist()
         left = 0.5 * first**2 / second if second > 0 else 0.0
-        if family == "gaussian" or left <= NULL_DECREMENT * abs(loss) or not second > 0:
+        enough = CANCELLED if family == "gaussian" else NULL_DECREMENT  # a quadratic's is what is left, to the rounding
+        if left <= enough * abs(loss) or not second > 0:
             return 2.0 * (loss - left - of_records), rows
-        null -= float(np.clip(first / second, -5.0, 5.0))
+        step = first / second
+        null -= step if family == "gaussian" else float(np.clip(step, -5.0, 5.0))
         asked = ask(problem, "null-model", np.zeros(problem.n_coefficients), engine, null=null)
         sums, rows = asked.arrays["sums"].sum(axis=0), [*rows, *asked.rows]
     return np.nan, rows
