@@ -85,6 +85,11 @@ def test_robust_standard_errors_of_weighted_records_and_of_trials():
     data = pooled()
     expected = theirs(data.falls, matrix(), "poisson", fit={"cov_type": "HC0"}, freq_weights=data.copies)
     close(ours("falls", "poisson", covariance="HC0", weights="copies").std_err, expected.bse)
+    often = {name: frame.loc[frame.index.repeat(frame.copies)] for name, frame in frames().items()}
+    for beside in ({"covariance": "HC1"}, {"cluster": "ward"}, {"cluster": "site"}):
+        weighted = ours("falls", "poisson", weights="copies", **beside)
+        repeated = danl.glm(f"falls ~ {RIGHT}", sites=often, family="poisson", **beside)
+        close(weighted.std_err, repeated.std_err, rtol=1e-9)
     y = np.column_stack([data.cured, data.trials - data.cured])
     close(
         ours("cured", "binomial", covariance="HC0", trials="trials").std_err,
@@ -92,6 +97,13 @@ def test_robust_standard_errors_of_weighted_records_and_of_trials():
     )
     with pytest.raises(InputError, match=r"covariance='HC0': must be 'model' where records have both"):
         ours("cured", "binomial", covariance="HC0", trials="trials", weights="copies")
+
+
+@pytest.mark.parametrize("beside", [{"covariance": "HC1"}, {"cluster": "site"}])
+def test_as_many_coefficients_as_records_have_no_corrected_errors(beside):
+    few = {name: frame.dropna().iloc[:2] for name, frame in list(frames().items())[:2]}
+    fit = danl.glm("pressure ~ age + dose + days", sites=few, **beside)
+    assert np.isnan(fit.std_err).all()
 
 
 @pytest.mark.parametrize("correction", [True, False])

@@ -188,12 +188,12 @@ def fit_of(
         raise bad_argument("covariance", kind, "'model' where records have both trials and weights")
     answers = ask_about_fit(problem, result, engine, units=units, trials=trials)
     sums, order = answers.sums, lines_of(result.layout)
-    rank = answers.covariance("model", dispersion=1.0, records=1.0)[1]
+    rank = answers.covariance("model", dispersion=1.0, n=1.0)[1]
     numbers = fit_numbers(
         family, sums, rank=rank, null_deviance=answers.null_deviance, trials=trials, weighted=weighted
     )
     matrix, _, clusters = answers.covariance(
-        kind, dispersion=numbers.dispersion, records=sums["records"], correction=tables.small_sample
+        kind, dispersion=numbers.dispersion, n=numbers.weight, correction=tables.small_sample
     )
     names = _names(problem)
     labels = [info.site or f"worker-{place}" for place, info in enumerate(problem.shard_info)]
