@@ -8,6 +8,7 @@ import pytest
 
 import danl
 from danl import InputError
+from danl.statistics.glm import references_of
 from tests.statistics.hospitals import FAMILIES, frames, matrix, pooled, their_family
 
 sm = pytest.importorskip("statsmodels.api")
@@ -243,6 +244,26 @@ def test_a_collinear_column_has_no_standard_error():
 def test_wrong_arguments(options, message):
     with pytest.raises(InputError, match=message):
         danl.glm("death ~ age", family="binomial", **options)
+
+
+@pytest.mark.parametrize(
+    ("right", "beside", "zero"),
+    [
+        ("falls", {"family": "poisson", "weights": "copies"}, ["copies"]),
+        ("cured", {"family": "binomial", "trials": "trials"}, ["cured", "trials"]),
+        ("cured", {"family": "binomial", "trials": "trials", "weights": "copies"}, ["copies"]),
+    ],
+)
+def test_a_site_whose_records_do_not_count_is_named_before_the_fit(right, beside, zero):
+    sites = frames() | {"west": frames()["west"].assign(**dict.fromkeys(zero, 0))}
+    analysis = danl.Analysis(f"{right} ~ age", **beside)
+    told = rf"site west: west, column '{zero[-1]}' \(\d+\): (times 'trials' )?is 0 in all .*or fit without this site"
+    with pytest.raises(InputError, match=told):
+        danl.glm(analysis, sites=sites)
+    whole = danl.RemoteProblem(references_of(None, frames()), analysis=analysis)
+    design = danl.Design.from_dict(danl.solve(whole, max_rounds=1).settings["design"])
+    with pytest.raises(InputError, match=told.removeprefix("site west: ")):
+        danl.solve(danl.RemoteProblem(references_of(None, sites), analysis=design))
 
 
 def small(**columns):

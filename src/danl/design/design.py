@@ -19,7 +19,7 @@ from danl.data.shard import Shard
 from danl.design.analysis import Analysis
 from danl.design.expression import parse
 from danl.design.formula import SITE, DesignColumn, Part, coded, read_model
-from danl.design.survey import evaluated, missing_in
+from danl.design.survey import check_some_count, evaluated, missing_in
 from danl.errors import InputError
 from danl.frozen import replace
 
@@ -128,8 +128,9 @@ class Design:
         rows = np.flatnonzero(complete & known)
         if not len(rows):
             raise records.column_error(outcome.names[0], "no record has values and levels that the design knows")
-        X, offset = self.matrix(records, rows, site), self.offset(records, rows)
         asked = self.analysis
+        check_some_count(records, (asked.weights, asked.trials), rows)
+        X, offset = self.matrix(records, rows, site), self.offset(records, rows)
         weights = None if asked.weights is None else records.columns[asked.weights].numbers[rows]
         clusters: NDArray[np.intp] | None = None
         if asked.cluster == SITE:

@@ -192,6 +192,7 @@ def _check_numbers(records: Records, analysis: Analysis, model: Model, complete:
         check_finite(records, model.offset, complete)
     if model.weights is not None:
         _check_all(records, model.weights, complete, lambda found: found >= 0, "must be 0 or more, as a weight")
+    check_some_count(records, (model.weights, model.trials), complete)
     if kind_of(records.columns[model.outcome.names[0]], model) == NUMBERS:
         _check_outcome(records, analysis, model, complete)
     elif analysis.family_name != "binomial" or analysis.trials is not None:
@@ -235,6 +236,16 @@ def check_finite(records: Records, expression: Expression, complete: Mask) -> No
     if wrong.any():
         what = "is not finite" if expression.is_column else f"of it {expression.text} is not a finite number"
         raise records.error(int(np.argmax(wrong)), expression.names[0], f"{what}; mend the cell, or leave it empty")
+
+
+def check_some_count(records: Records, names: tuple[str | None, ...], rows: Any) -> None:
+    """Refuse records of which none counts: weights and trials by these names, where there are any, are all 0."""
+    given = [name for name in names if name is not None]
+    if given and not np.prod([records.columns[name].numbers[rows] for name in given], axis=0).any():
+        what = "is 0" if len(given) == 1 else f"times {given[1]!r} is 0"
+        raise records.column_error(
+            given[0], f"{what} in all complete records: none of them counts; mend it, or fit without this site"
+        )
 
 
 def _check_all(records: Records, name: str, complete: Mask, rule: Callable[[Any], Any], text: str) -> None:
