@@ -121,6 +121,24 @@ def test_units_that_look_different_are_noted():
     assert agreed("y ~ height", north=metres, south=metres).notes == ()
 
 
+@pytest.mark.parametrize(
+    ("right", "expected"),
+    [
+        ("w + v", {"w": "a", "v": "c"}),
+        ("0 + w", {}),
+        ("0 + w + v", {"v": "c"}),
+        ("w + w:z", {"w": "a"}),
+        ("z + z:w", {"w": "a"}),
+        ("z:w", {}),
+        ("0 + w:v", {}),
+        ("w:v", {"w": "a", "v": "c"}),
+    ],
+)
+def test_only_levels_that_others_are_compared_with_are_references(right, expected):
+    frame = words("a", "b").assign(v=["c", "c", "d", "d"] * 2, z=np.arange(8.0) ** 2)
+    assert agreed(f"y ~ {right}", here=frame).design.references == expected
+
+
 def test_an_interaction_of_too_many_columns_is_refused_before_it_is_made():
     many = pd.DataFrame({name: [f"{name}{row}" for row in range(300)] for name in "abc"}).assign(y=np.arange(300.0))
     with pytest.raises(InputError, match="makes more than 20000 columns; leave out an interaction"):

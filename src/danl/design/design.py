@@ -64,8 +64,17 @@ class Design:
 
     @property
     def references(self) -> dict[str, str]:
-        """The reference level of each column of words."""
-        return {name: levels[0] for name, levels in self.levels.items()}
+        """The reference level of each column of words; none of one all of whose levels have columns everywhere."""
+        return {name: levels[0] for name, levels in self.levels.items() if self._compares(name, levels[0])}
+
+    def _compares(self, name: str, first: str) -> bool:
+        """Whether some columns of the levels of `name` are without that of the first level."""
+        beside: dict[tuple[Part, ...], set[str]] = {}
+        for column in self.columns:
+            rest = tuple(part for part in column.parts if part.kind != "level" or part.text != name)
+            if len(rest) < len(column.parts):
+                beside.setdefault(rest, set()).update(part.level for part in column.parts if part not in rest)
+        return any(first not in levels for levels in beside.values())
 
     @property
     def explaining(self) -> tuple[str, ...]:

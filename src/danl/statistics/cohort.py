@@ -244,6 +244,8 @@ def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
         counts = second["levels"][:, at : at + len(levels)]
         at += len(levels)
         for place, level in enumerate(levels):
+            if level is None:
+                continue
             known_counts = np.where(counts[:, place] == HIDDEN, np.nan, counts[:, place])
             for name, count in zip([*names, ALL], [*known_counts, known_counts.sum()], strict=True):
                 total = records.get(name, sum(records.values()))
@@ -259,16 +261,18 @@ class _Columns:
 
     groups: Array
     names: tuple[str, ...]
-    factors: tuple[tuple[str, tuple[str, ...]], ...]
+    factors: tuple[tuple[str, tuple[str | None, ...]], ...]
+    """Columns of words, and what is counted of each: first the records that none of its columns is of (None: nobody)."""
 
     @classmethod
     def of(cls, design: Design) -> _Columns:
-        factors: dict[str, list[str]] = {}
+        factors: dict[str, list[str | None]] = {}
         groups, names = [], []
         for column in design.columns:
             part = column.parts[0]
             if len(column.parts) == 1 and part.kind == "level":
-                own = factors.setdefault(part.text, [design.levels[part.text][0]])
+                first = design.levels[part.text][0]  # a column of its own where there is no intercept
+                own = factors.setdefault(part.text, [None if part.level == first else first])
                 own.append(part.level)
                 groups.append(float(list(factors).index(part.text)))
             else:
