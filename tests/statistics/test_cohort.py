@@ -81,6 +81,9 @@ def test_text_frame_csv_and_json(table, tmp_path):
 def test_wrong_arguments():
     with pytest.raises(InputError, match="one of the two"):
         danl.cohort(sites=frames())
+    for wrong in ("ab", 3):
+        with pytest.raises(InputError, match=f"columns={wrong!r}: must be at least two columns"):
+            danl.cohort(columns=wrong, sites=frames())
     with pytest.raises(InputError, match="at least two columns"):
         danl.cohort(columns=["age"], sites=frames())
 

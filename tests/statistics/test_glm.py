@@ -239,6 +239,17 @@ def test_a_collinear_column_has_no_standard_error():
         ({"data": "x.csv", "site": "ward"}, "site='ward': must be left out for a file"),
         ({"data": pooled(), "site": "nowhere"}, "site='nowhere': must be a column of data"),
         ({"data": pooled(), "covariance": "HC9"}, "covariance='HC9'"),
+        ({"sites": 3}, "sites='int': must be a mapping of names to files or data frames"),
+        ({"sites": pooled()}, "sites='DataFrame': must be a mapping.*a single frame is data="),
+        ({"data": {"age": [50.0]}}, r"data='dict': must be a file or a data frame; pandas\.DataFrame"),
+        ({"data": pooled(), "alpha": "a"}, "alpha='a': must be a finite number >= 0"),
+        ({"data": pooled(), "alpha": None}, "alpha=None: must be a finite number >= 0"),
+        ({"data": pooled(), "alpha": True}, "alpha=True: must be a finite number >= 0"),
+        ({"data": pooled(), "columns": 3}, "columns=3: must be names of columns"),
+        *(
+            ({"data": pooled(), name: "no"}, f"{name}='no': must be True or False")
+            for name in ("small_sample", "meta", "diagnostics", "standardise")
+        ),
     ],
 )
 def test_wrong_arguments(options, message):
@@ -264,6 +275,17 @@ def test_a_site_whose_records_do_not_count_is_named_before_the_fit(right, beside
     design = danl.Design.from_dict(danl.solve(whole, max_rounds=1).settings["design"])
     with pytest.raises(InputError, match=told.removeprefix("site west: ")):
         danl.solve(danl.RemoteProblem(references_of(None, sites), analysis=design))
+
+
+@pytest.mark.parametrize("value", [1e200, 1e80])
+@pytest.mark.parametrize("options", [{}, {"weights": "copies"}, {"offset": "copies"}])
+def test_a_number_too_large_to_add_up_is_named_by_its_place(value, options):
+    sites = {name: frame.copy() for name, frame in frames().items()}
+    column = options["weights" if "weights" in options else "offset"] if options else "pressure"
+    sites["south"][column] = sites["south"][column].astype(float)
+    sites["south"].loc[3, column] = value
+    with pytest.raises(InputError, match=rf"site south: south, row 3 .*'{column}' .*is above 1e\+75 in size; mend"):
+        danl.glm("pressure ~ age", sites=sites, **options)
 
 
 def small(**columns):

@@ -31,6 +31,8 @@ from danl.wording import counted
 NUMBERS, WORDS = "numbers", "words"
 LONGEST_LEVEL = 200
 """Characters of a level that a site tells, and that a server believes."""
+LARGEST = 1e75
+"""The largest number that is taken: sums of squares of products of two such are finite."""
 Mask = NDArray[np.bool_]
 
 
@@ -231,11 +233,14 @@ def evaluated(records: Records, expression: Expression) -> NDArray[np.float64]:
 
 
 def check_finite(records: Records, expression: Expression, complete: Mask) -> None:
-    """Refuse complete records of which an expression makes no finite number."""
-    wrong = complete & ~np.isfinite(evaluated(records, expression))
+    """Refuse complete records of which an expression makes no finite number, or one too large to add up squares of."""
+    values = evaluated(records, expression)
+    wrong = complete & ~(np.abs(values) <= LARGEST)
     if wrong.any():
-        what = "is not finite" if expression.is_column else f"of it {expression.text} is not a finite number"
-        raise records.error(int(np.argmax(wrong)), expression.names[0], f"{what}; mend the cell, or leave it empty")
+        row = int(np.argmax(wrong))
+        size = _size_of(values[row])
+        what = f"is {size}" if expression.is_column else f"of it {expression.text} is {size}"
+        raise records.error(row, expression.names[0], f"{what}; mend the cell, or leave it empty")
 
 
 def check_some_count(records: Records, names: tuple[str | None, ...], rows: Any) -> None:
@@ -250,9 +255,16 @@ def check_some_count(records: Records, names: tuple[str | None, ...], rows: Any)
 
 def _check_all(records: Records, name: str, complete: Mask, rule: Callable[[Any], Any], text: str) -> None:
     numbers = records.columns[name].numbers
-    wrong = complete & ~(np.isfinite(numbers) & np.asarray(rule(numbers)))
+    wrong = complete & ~((np.abs(numbers) <= LARGEST) & np.asarray(rule(numbers)))
     if wrong.any():
-        raise records.error(int(np.argmax(wrong)), name, f"{text}; mend the cell, or leave it empty")
+        row = int(np.argmax(wrong))
+        fault = text if abs(numbers[row]) <= LARGEST else f"is {_size_of(numbers[row])}"
+        raise records.error(row, name, f"{fault}; mend the cell, or leave it empty")
+
+
+def _size_of(value: float) -> str:
+    """What is wrong with the size of a number that is too large, or none."""
+    return f"above {LARGEST:.0e} in size" if math.isfinite(value) else "not finite"
 
 
 def _surveyed(

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from danl.checks import check_installed
-from danl.design.analysis import Analysis
+from danl.design.analysis import Analysis, names_in
 from danl.design.design import Design
 from danl.engines import Engine
 from danl.errors import InputError, bad_argument
@@ -181,10 +181,10 @@ def cohort(
     elif formula is not None:
         analysis = Analysis(formula=formula, family=family)
     else:
-        names = list(columns or ())
+        names = names_in(columns) or ()
         if len(names) < 2:
-            raise InputError(f"columns={names!r}: must be at least two columns, the first of numbers")
-        analysis = Analysis(outcome=names[0], columns=tuple(names[1:]), family=family)
+            raise InputError(f"columns={columns!r}: must be at least two columns, the first of numbers")
+        analysis = Analysis(outcome=names[0], columns=names[1:], family=family)
     problem = RemoteProblem(references_of(data, sites, site), analysis=analysis)
     with HeldEngine(engine) as held:
         return cohort_of(connected(problem, held), held)
@@ -262,7 +262,7 @@ class _Columns:
     groups: Array
     names: tuple[str, ...]
     factors: tuple[tuple[str, tuple[str | None, ...]], ...]
-    """Columns of words, and what is counted of each: first the records that none of its columns is of (None: nobody)."""
+    """Columns of words, and what is counted of each: first the records of none of its columns (None: nobody)."""
 
     @classmethod
     def of(cls, design: Design) -> _Columns:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from danl.checks import check_choice, check_share
+from danl.checks import check_choice, check_flag, check_share
 from danl.design.design import Design
 from danl.errors import bad_argument, warn
 from danl.methods import AnyMethod
@@ -54,6 +54,8 @@ class Tables:
 
     def __post_init__(self) -> None:
         check_choice("covariance", self.covariance, COVARIANCES)
+        for name in ("small_sample", "meta", "diagnostics", "standardise"):
+            check_flag(name, getattr(self, name))
 
 
 @dataclass(frozen=True)

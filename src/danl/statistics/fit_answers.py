@@ -116,9 +116,7 @@ class FitAnswers:
         inverse = inverse_of(self.observed, self.layout)[0]
         return float(np.sqrt(max(gradient @ inverse @ gradient, 0.0)))
 
-    def covariance(
-        self, kind: str, *, dispersion: float, n: float, correction: bool = True
-    ) -> tuple[Array, int, int]:
+    def covariance(self, kind: str, *, dispersion: float, n: float, correction: bool = True) -> tuple[Array, int, int]:
         """Of the numbers of w, for the columns as they were; the rank, and the number of clusters (0 of the others)."""
         observed = kind != "model"
         inverse, unknown, rank = inverse_of(self.observed if observed else self.expected, self.layout)
@@ -177,7 +175,7 @@ def _null_deviance(
     rows: list[Row] = []
     for _ in range(NULL_STEPS):
         loss, first, second = sums.tolist()
-        left = 0.5 * first**2 / second if second > 0 else 0.0
+        left = 0.5 * first * (first / second) if second > 0 else 0.0
         enough = CANCELLED if family == "gaussian" else NULL_DECREMENT  # a quadratic's is what is left, to the rounding
         if left <= enough * abs(loss) or not second > 0:
             return 2.0 * (loss - left - of_records), rows

@@ -87,6 +87,8 @@ class Model:
         design = self.design
         if design.sites and site not in design.sites:
             raise bad_argument("site", site, f"one of {listed(design.sites)}", "the model has an effect of each site")
+        if site is not None and not design.sites:
+            raise bad_argument("site", site, "left out", "the model has no effects of sites")
         wanted = design.explaining
         records = (
             read_records(Path(data), wanted) if isinstance(data, str | Path) else records_of_frame(data, wanted, "data")
@@ -206,7 +208,9 @@ def _check_family(design: Design, family: object, link: object) -> None:
     """Refuse a family that is not that of the design, or cannot have its outcome."""
     own = design.analysis.family
     if family != own or link != _link_of(design):
-        raise ValueError(f"its family is {family!r} with link {link!r}, and its design has {own!r}, {_link_of(design)!r}")
+        raise ValueError(
+            f"its family is {family!r} with link {link!r}, and its design has {own!r}, {_link_of(design)!r}"
+        )
     make_loss(design.analysis.loss)
     if design.outcome_levels is not None and design.analysis.family_name != "binomial":
         raise ValueError(f"its outcome is one of two words, and its family is {own!r}; that must be 'binomial'")
