@@ -121,6 +121,20 @@ def test_units_that_look_different_are_noted():
     assert agreed("y ~ height", north=metres, south=metres).notes == ()
 
 
+@pytest.mark.parametrize("family", ["gaussian", "gamma", "poisson"])
+def test_an_outcome_that_is_the_same_everywhere_is_noted(family):
+    flat = words("a", "b").assign(y=3.0, days=np.arange(1.0, 9.0))
+    told = "log(y): the outcome is the same in all records of all sites: there is nothing to explain"
+    for asked, north, noted in (
+        (Analysis("log(y) ~ w", family=family), flat, family != "poisson"),
+        (Analysis("log(y) ~ w", family=family, offset="days"), flat, False),
+        (Analysis("log(y) ~ 0 + days", family=family), flat, False),
+        (Analysis("log(y) ~ w", family=family), flat.assign(y=4.0), False),
+        (Analysis("log(y) ~ w", family=family), flat.assign(y=[3.0] * 7 + [4]), False),
+    ):
+        assert [told in note for note in agreed(asked, north=north, south=flat).notes] == [True] * noted
+
+
 @pytest.mark.parametrize(
     ("right", "expected"),
     [

@@ -100,6 +100,13 @@ def test_robust_standard_errors_of_weighted_records_and_of_trials():
         ours("cured", "binomial", covariance="HC0", trials="trials", weights="copies")
 
 
+def test_that_there_is_no_likelihood_is_said():
+    both, trials = (ours("cured", "binomial", trials="trials", **more) for more in ({"weights": "copies"}, {}))
+    assert np.isnan([both.numbers.log_likelihood, both.numbers.aic]).all()
+    assert "no log-likelihood and no AIC: records have both trials and weights" in str(both.summary())
+    assert "no log-likelihood" not in str(trials.summary())
+
+
 @pytest.mark.parametrize("beside", [{"covariance": "HC1"}, {"cluster": "site"}])
 def test_as_many_coefficients_as_records_have_no_corrected_errors(beside):
     few = {name: frame.dropna().iloc[:2] for name, frame in list(frames().items())[:2]}

@@ -38,6 +38,7 @@ from danl.wording import listed
 COVARIANCES = ("model", "HC0", "HC1")
 TOL = 1e-10
 MAX_ROUNDS = 200
+NO_LIKELIHOOD = "no log-likelihood and no AIC: records have both trials and weights, and these are sent as one number"
 OTHER_SITES = 1e-3
 """Standard errors that the model may be from the best one of those that answered; further off, they are others."""
 
@@ -222,7 +223,11 @@ def fit_of(
         design=design,
         n_clusters=clusters,
         small_sample=tables.small_sample,
-        notes=(*_notes(problem, result, answers), *_aliased(names, matrix.diagonal()[order])),
+        notes=(
+            *_notes(problem, result, answers),
+            *_aliased(names, matrix.diagonal()[order]),
+            *((NO_LIKELIHOOD,) if trials and weighted else ()),
+        ),
         meta=meta,
         diagnostics=diagnostics,
         scales=spread,

@@ -6,8 +6,8 @@ Fisher scoring from the pooled model w: with I the expected information and g th
 
 on the numbers of w that are `chosen` (effects of sites are not) and that the site can tell of: a column that is 0 in
 all of its rows is left out. Where what is left cannot be told apart, or there is no best model, the reply says so. It
-says so, too, where the model leaves nothing but rounding of the outcomes: standard errors of 0 would outweigh all others.
-A squared loss is a quadratic: its second step is the last, which mends the rounding of the first.
+says so, too, where the model leaves nothing but rounding: standard errors of 0 would outweigh all others. A squared
+loss is a quadratic: its second step is the last, which mends the rounding of the first.
 """
 
 from __future__ import annotations
