@@ -12,7 +12,7 @@ from danl.data.records import records_of_frame
 from danl.design.agreement import agree
 from danl.design.analysis import Analysis
 from danl.design.design import Design
-from danl.design.formula import Part, read_model
+from danl.design.formula import Part, coded, read_model
 from danl.design.survey import Survey, survey
 from danl.errors import InputError
 from tests.design.cohorts import FORMULA, cohort, held
@@ -219,6 +219,13 @@ def test_a_design_as_json_and_what_is_refused_of_it():
         design, columns=(*design.columns[:-1], replace(design.columns[-1], parts=(Part("number", "days"),)))
     )
     assert not forged.is_of_its_formula()
+    never, other, *rest = design.levels["smoking"]
+    forged = replace(design, levels=design.levels | {"smoking": (other, never, *rest)})
+    swapped = replace(forged, columns=coded(read_model(asked), forged.levels, forged.sites))
+    assert not swapped.is_of_its_formula()
+    dead = replace(design, analysis=replace(asked, event="yes"))
+    assert dead.is_of_its_formula()
+    assert not replace(dead, outcome_levels=("yes", "no")).is_of_its_formula()
     values = design.to_dict()
     for wrong in (
         values | {"outcome": "__import__('os')"},

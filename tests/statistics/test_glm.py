@@ -249,6 +249,7 @@ def test_a_collinear_column_has_no_standard_error():
         ({"sites": 3}, "sites='int': must be a mapping of names to files or data frames"),
         ({"sites": pooled()}, "sites='DataFrame': must be a mapping.*a single frame is data="),
         ({"data": {"age": [50.0]}}, r"data='dict': must be a file or a data frame; pandas\.DataFrame"),
+        ({"data": 3, "site": "ward"}, "data='int': must be a file or a data frame"),
         ({"data": pooled(), "alpha": "a"}, "alpha='a': must be a finite number >= 0"),
         ({"data": pooled(), "alpha": None}, "alpha=None: must be a finite number >= 0"),
         ({"data": pooled(), "alpha": True}, "alpha=True: must be a finite number >= 0"),

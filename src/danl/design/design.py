@@ -179,6 +179,11 @@ class Design:
     def is_of_its_formula(self) -> bool:
         """Whether formula and levels make these very columns: for a site that allows some formulas and no others."""
         model = read_model(self.analysis)
+        first = {factor.text: factor.reference for factor in model.factors if factor.reference is not None}
+        if any(name not in self.levels or self.levels[name][0] != level for name, level in first.items()):
+            return False
+        if model.event is not None and (self.outcome_levels is None or self.outcome_levels[1] != model.event):
+            return False
         return (model.intercept, model.outcome.text, coded(model, self.levels, self.sites)) == (
             self.intercept,
             self.outcome,

@@ -108,11 +108,7 @@ def glm(
     analysis = formula.alone(**asked) if isinstance(formula, Analysis) else Analysis(formula=formula, **asked)
     penalty = check_number("alpha", alpha, "0 is no penalty", least=0.0)
     return fit_problem(
-        RemoteProblem(
-            references_of(data, sites, site),
-            analysis=analysis,
-            alpha=penalty,
-        ),
+        RemoteProblem(references_of(data, sites, site), analysis=analysis, alpha=penalty),
         engine=engine,
         tables=Tables(covariance, small_sample, meta, diagnostics, standardise),
         method=method,
@@ -140,9 +136,10 @@ def references_of(data: Any, sites: Any, site: str | None = None) -> tuple[Shard
         return tuple(each if isinstance(each, ShardReference) else _reference("", each) for each in given)
     if data is None:
         return ()
+    whole = _reference(ONE_SITE, data, "data")
     if site is None:
-        return (_reference(ONE_SITE, data, "data"),)
-    if isinstance(data, str | os.PathLike):
+        return (whole,)
+    if not hasattr(data, "columns"):
         raise bad_argument("site", site, "left out for a file", "read it first: data=pandas.read_csv(...)")
     if site not in list(data.columns):
         raise bad_argument("site", site, "a column of data")
