@@ -69,6 +69,12 @@ def check_share(name: str, value: object, next_step: str = "", *, zero: bool = T
     return float(value)
 
 
+def check_flag(name: str, value: object) -> None:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise bad_argument(name, value, "True or False")
+
+
 def check_choice(name: str, value: object, choices: Sequence[str], next_step: str = "") -> None:
     """One of a few words."""
     if value not in choices:

@@ -12,7 +12,7 @@ from danl.data.records import records_of_frame
 from danl.design.agreement import agree
 from danl.design.analysis import Analysis
 from danl.design.design import Design
-from danl.design.formula import Part, read_model
+from danl.design.formula import Part, coded, read_model
 from danl.design.survey import Survey, survey
 from danl.errors import InputError
 from tests.design.cohorts import FORMULA, cohort, held
@@ -121,6 +121,44 @@ def test_units_that_look_different_are_noted():
     assert agreed("y ~ height", north=metres, south=metres).notes == ()
 
 
+@pytest.mark.parametrize("family", ["gaussian", "gamma", "poisson"])
+def test_an_outcome_that_is_the_same_everywhere_is_noted(family):
+    flat = words("a", "b").assign(y=3.0, days=np.arange(1.0, 9.0))
+    told = "log(y): the outcome is the same in all records of all sites: there is nothing to explain"
+    for asked, north, noted in (
+        (Analysis("log(y) ~ w", family=family), flat, family != "poisson"),
+        (Analysis("log(y) ~ w", family=family, offset="days"), flat, False),
+        (Analysis("log(y) ~ 0 + days", family=family), flat, False),
+        (Analysis("log(y) ~ w", family=family), flat.assign(y=4.0), False),
+        (Analysis("log(y) ~ w", family=family), flat.assign(y=[3.0] * 7 + [4]), False),
+    ):
+        assert [told in note for note in agreed(asked, north=north, south=flat).notes] == [True] * noted
+
+
+@pytest.mark.parametrize(
+    ("right", "expected"),
+    [
+        ("w + v", {"w": "a", "v": "c"}),
+        ("0 + w", {}),
+        ("0 + w + v", {"v": "c"}),
+        ("w + w:z", {"w": "a"}),
+        ("z + z:w", {"w": "a"}),
+        ("z:w", {}),
+        ("0 + w:v", {}),
+        ("w:v", {"w": "a", "v": "c"}),
+    ],
+)
+def test_only_levels_that_others_are_compared_with_are_references(right, expected):
+    frame = words("a", "b").assign(v=["c", "c", "d", "d"] * 2, z=np.arange(8.0) ** 2)
+    assert agreed(f"y ~ {right}", here=frame).design.references == expected
+
+
+def test_an_interaction_of_too_many_columns_is_refused_before_it_is_made():
+    many = pd.DataFrame({name: [f"{name}{row}" for row in range(300)] for name in "abc"}).assign(y=np.arange(300.0))
+    with pytest.raises(InputError, match="makes more than 20000 columns; leave out an interaction"):
+        agreed("y ~ a:b:c", here=many)
+
+
 def test_a_reference_that_is_no_level():
     with pytest.raises(
         InputError, match="reference='nevr' of 'w' is a level at no site; they have 'never' and 'often'"
@@ -181,6 +219,13 @@ def test_a_design_as_json_and_what_is_refused_of_it():
         design, columns=(*design.columns[:-1], replace(design.columns[-1], parts=(Part("number", "days"),)))
     )
     assert not forged.is_of_its_formula()
+    never, other, *rest = design.levels["smoking"]
+    forged = replace(design, levels=design.levels | {"smoking": (other, never, *rest)})
+    swapped = replace(forged, columns=coded(read_model(asked), forged.levels, forged.sites))
+    assert not swapped.is_of_its_formula()
+    dead = replace(design, analysis=replace(asked, event="yes"))
+    assert dead.is_of_its_formula()
+    assert not replace(dead, outcome_levels=("yes", "no")).is_of_its_formula()
     values = design.to_dict()
     for wrong in (
         values | {"outcome": "__import__('os')"},

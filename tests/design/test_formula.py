@@ -72,6 +72,20 @@ def _plain(name):
     return ":".join(sorted(name.replace("`", "").split(":")))
 
 
+def test_a_name_in_backticks_is_a_column_whatever_it_looks_like():
+    frame = cohort(n=60, missing=0)
+    frame["1"], frame["a.b"], frame["class"], frame["0"] = frame.age, frame.bmi, frame.smoking, frame.days * 1.0
+    right = "`1` + log(`a.b`) + `class`:`1` + `0` + I(`column_0_` * `a.b`)"
+    design, shard = design_and_matrix(f"visits ~ {right}", frame.assign(column_0_=2.0))
+    assert design.intercept
+    assert design.names[:3] == ("1", "log(`a.b`)", "0")
+    expected = [frame.age, np.log(frame.bmi), frame.days, 2 * frame.bmi]
+    np.testing.assert_allclose(shard.X[:, :4], np.column_stack(expected))
+    assert design.names[4:] == ("class[former]:1", "class[never]:1")
+    assert read_model(Analysis("y ~ `a` + a + log(`a`) + log(a)")).names == ("y", "a")
+    assert not read_model(Analysis("y ~ `1` - 1")).intercept
+
+
 ATTACKS = [
     '__import__("os").system("true")',
     'I(__import__("os").system("true"))',

@@ -1,11 +1,13 @@
 """Site files that cannot be used: one line with site, file, line and column, and no value of a row."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import danl
+from danl.data.records import read_records
 from danl.errors import InputError
 
 FORMULA = "death ~ age + smoking"
@@ -98,6 +100,20 @@ def test_a_byte_order_mark_and_quotes_and_blank_lines_are_no_fault(good, tmp_pat
     path.write_text(quoted, encoding="utf-8-sig")
     problem = danl.RemoteProblem([danl.ShardReference(path=path)], analysis=danl.Analysis("death ~ age"))
     assert danl.solve(problem).settings["rows"] == [4]
+
+
+def test_the_words_that_count_as_missing(tmp_path):
+    nothing = ("-", "NA", "N/A", "NaN", "null", "None", "NaT", "<NA>")
+    others = ("none", "nat", "missing", ".", "?", "unknown")
+    path = tmp_path / "south.csv"
+    path.write_text(
+        text(*(f"{50 + row},{word},x,{row % 2}" for row, word in enumerate(["", "na", "NULL", *nothing, *others])))
+    )
+    column = read_records(path, ["smoking"]).columns["smoking"]
+    assert column.missing.tolist() == [True] * (3 + len(nothing)) + [False] * len(others)
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    said = page.partition("(an empty cell,")[2].partition(")")[0]
+    assert re.findall("`([^`]*)`", said) == list(nothing)
 
 
 def test_all_sites_that_cannot_take_part_are_named_at_once(good, tmp_path):

@@ -1,5 +1,6 @@
 """The page in Chromium: no complaint, no request, and what a person does with it works; skipped where there is none."""
 
+import itertools
 import json
 import math
 import re
@@ -45,12 +46,19 @@ def pages(tmp_path_factory):
         "large": [large_run(5000, 100, 16)],
         "model": [replace(large_run(30, 10, 4), tables=model_tables())],
     }
+    for name, values in RATIOS.items():
+        tables = model_tables([[f"x{place}", value, abs(value) / 5] for place, value in enumerate(values)])
+        runs[name] = [replace(large_run(8, 3, 2), tables=tables)]
     return {name: write_report(made, folder / f"{name}.html").as_uri() for name, made in runs.items()}
 
 
-def model_tables():
+LINES = [["(intercept)", -1.0, 0.5], ["age", 0.05, 0.01], [HOSTILE, 0.2624, 0.1], ["gone", 0.1, None]]
+RATIOS = {"narrow": [0.01, 0.03], "about": [-0.9, 0.6], "wide": [-3.2, 2.6]}
+"""Logarithms of ratios near 1, from 0.3 to 2, and far from it."""
+
+
+def model_tables(lines=LINES):
     """What a summary.json has, with a name that tries to be markup, and a coefficient that has no standard error."""
-    lines = [["(intercept)", -1.0, 0.5], ["age", 0.05, 0.01], [HOSTILE, 0.2624, 0.1], ["gone", 0.1, None]]
     coefficients = []
     for name, coef, error in lines:
         low, high = (None, None) if error is None else (coef - 1.96 * error, coef + 1.96 * error)
@@ -234,6 +242,22 @@ def test_a_model_has_a_table_and_a_forest_plot(browser, pages, width):
     assert drawn == pytest.approx([1.0513, 1.3])  # no intercept, and nothing of what has no interval
     assert browser.evaluate("document.getElementById('forest').layout.xaxis.type") == "log"
     assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", RATIOS)
+def test_the_ticks_of_ratios_are_the_ratios(browser, pages, name, width):
+    browser.go(pages[name], width=width)
+    marks = """[...document.querySelectorAll('#forest .xtick')].map(tick => [tick.querySelector('text').textContent,
+        tick.getBoundingClientRect().left, tick.getBoundingClientRect().right, tick.getBoundingClientRect().top])"""
+    ticks = sorted(browser.evaluate(marks), key=lambda tick: tick[1])
+    low, high = browser.evaluate("document.getElementById('forest').layout.xaxis.range")
+    shown = [float(text) for text, *_ in ticks]
+    assert len({round(top) for *_, top in ticks}) == 1
+    assert len(shown) >= 2
+    assert shown == sorted(set(shown))
+    assert 10**low * 0.999 <= shown[0] < shown[-1] <= 10**high * 1.001
+    assert all(one[2] < other[1] for one, other in itertools.pairwise(ticks))  # none on another
 
 
 def test_without_a_model_there_is_none(browser, pages):

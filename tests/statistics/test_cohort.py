@@ -61,6 +61,12 @@ def test_a_formula_in_place_of_columns():
     assert line(found, "death", "north", "yes").count == (frame.death == "yes").sum()
 
 
+def test_without_an_intercept_every_level_has_one_line():
+    with_it, without = (danl.cohort(f"pressure ~ {right}", sites=frames()) for right in ("smoking", "0 + smoking"))
+    assert without.to_frame().index.is_unique
+    assert str(without) == str(with_it)
+
+
 def test_text_frame_csv_and_json(table, tmp_path):
     text = str(table)
     assert "smoking=former" in text
@@ -75,6 +81,9 @@ def test_text_frame_csv_and_json(table, tmp_path):
 def test_wrong_arguments():
     with pytest.raises(InputError, match="one of the two"):
         danl.cohort(sites=frames())
+    for wrong in ("ab", 3):
+        with pytest.raises(InputError, match=f"columns={wrong!r}: must be at least two columns"):
+            danl.cohort(columns=wrong, sites=frames())
     with pytest.raises(InputError, match="at least two columns"):
         danl.cohort(columns=["age"], sites=frames())
 

@@ -8,6 +8,7 @@ import pytest
 
 import danl
 from danl import InputError
+from danl.statistics.glm import references_of
 from tests.statistics.hospitals import FAMILIES, frames, matrix, pooled, their_family
 
 sm = pytest.importorskip("statsmodels.api")
@@ -85,6 +86,11 @@ def test_robust_standard_errors_of_weighted_records_and_of_trials():
     data = pooled()
     expected = theirs(data.falls, matrix(), "poisson", fit={"cov_type": "HC0"}, freq_weights=data.copies)
     close(ours("falls", "poisson", covariance="HC0", weights="copies").std_err, expected.bse)
+    often = {name: frame.loc[frame.index.repeat(frame.copies)] for name, frame in frames().items()}
+    for beside in ({"covariance": "HC1"}, {"cluster": "ward"}, {"cluster": "site"}):
+        weighted = ours("falls", "poisson", weights="copies", **beside)
+        repeated = danl.glm(f"falls ~ {RIGHT}", sites=often, family="poisson", **beside)
+        close(weighted.std_err, repeated.std_err, rtol=1e-9)
     y = np.column_stack([data.cured, data.trials - data.cured])
     close(
         ours("cured", "binomial", covariance="HC0", trials="trials").std_err,
@@ -92,6 +98,20 @@ def test_robust_standard_errors_of_weighted_records_and_of_trials():
     )
     with pytest.raises(InputError, match=r"covariance='HC0': must be 'model' where records have both"):
         ours("cured", "binomial", covariance="HC0", trials="trials", weights="copies")
+
+
+def test_that_there_is_no_likelihood_is_said():
+    both, trials = (ours("cured", "binomial", trials="trials", **more) for more in ({"weights": "copies"}, {}))
+    assert np.isnan([both.numbers.log_likelihood, both.numbers.aic]).all()
+    assert "no log-likelihood and no AIC: records have both trials and weights" in str(both.summary())
+    assert "no log-likelihood" not in str(trials.summary())
+
+
+@pytest.mark.parametrize("beside", [{"covariance": "HC1"}, {"cluster": "site"}])
+def test_as_many_coefficients_as_records_have_no_corrected_errors(beside):
+    few = {name: frame.dropna().iloc[:2] for name, frame in list(frames().items())[:2]}
+    fit = danl.glm("pressure ~ age + dose + days", sites=few, **beside)
+    assert np.isnan(fit.std_err).all()
 
 
 @pytest.mark.parametrize("correction", [True, False])
@@ -127,6 +147,16 @@ def test_without_an_intercept():
     data = pooled()
     fit = danl.glm("falls ~ 0 + age + dose", data=data, site="site", family="poisson")
     same_fit(fit, theirs(data.falls, matrix()[:, 1:3], "poisson"))
+
+
+@pytest.mark.parametrize("formula", ["pressure ~ 0 + age", "pressure ~ 0 + smoking"])
+def test_outcomes_far_from_zero_keep_the_digits_of_their_deviances(formula):
+    moved = {name: frame.assign(pressure=frame.pressure + 1e8) for name, frame in frames().items()}
+    fit = danl.glm(formula, sites=moved)
+    y = pd.concat(moved.values()).dropna(subset=["pressure", *fit.design.explaining]).pressure.to_numpy()
+    close(fit.numbers.null_deviance, np.square(y - y.mean()).sum(), rtol=1e-9)
+    if "smoking" in formula:  # of the other the best model is far from all outcomes
+        close(fit.numbers.deviance, danl.glm(formula, sites=frames()).numbers.deviance, rtol=1e-6)
 
 
 def test_the_split_makes_no_difference():
@@ -216,11 +246,54 @@ def test_a_collinear_column_has_no_standard_error():
         ({"data": "x.csv", "site": "ward"}, "site='ward': must be left out for a file"),
         ({"data": pooled(), "site": "nowhere"}, "site='nowhere': must be a column of data"),
         ({"data": pooled(), "covariance": "HC9"}, "covariance='HC9'"),
+        ({"sites": 3}, "sites='int': must be a mapping of names to files or data frames"),
+        ({"sites": pooled()}, "sites='DataFrame': must be a mapping.*a single frame is data="),
+        ({"data": {"age": [50.0]}}, r"data='dict': must be a file or a data frame; pandas\.DataFrame"),
+        ({"data": 3, "site": "ward"}, "data='int': must be a file or a data frame"),
+        ({"data": pooled(), "alpha": "a"}, "alpha='a': must be a finite number >= 0"),
+        ({"data": pooled(), "alpha": None}, "alpha=None: must be a finite number >= 0"),
+        ({"data": pooled(), "alpha": True}, "alpha=True: must be a finite number >= 0"),
+        ({"data": pooled(), "columns": 3}, "columns=3: must be names of columns"),
+        *(
+            ({"data": pooled(), name: "no"}, f"{name}='no': must be True or False")
+            for name in ("small_sample", "meta", "diagnostics", "standardise")
+        ),
     ],
 )
 def test_wrong_arguments(options, message):
     with pytest.raises(InputError, match=message):
         danl.glm("death ~ age", family="binomial", **options)
+
+
+@pytest.mark.parametrize(
+    ("right", "beside", "zero"),
+    [
+        ("falls", {"family": "poisson", "weights": "copies"}, ["copies"]),
+        ("cured", {"family": "binomial", "trials": "trials"}, ["cured", "trials"]),
+        ("cured", {"family": "binomial", "trials": "trials", "weights": "copies"}, ["copies"]),
+    ],
+)
+def test_a_site_whose_records_do_not_count_is_named_before_the_fit(right, beside, zero):
+    sites = frames() | {"west": frames()["west"].assign(**dict.fromkeys(zero, 0))}
+    analysis = danl.Analysis(f"{right} ~ age", **beside)
+    told = rf"site west: west, column '{zero[-1]}' \(\d+\): (times 'trials' )?is 0 in all .*or fit without this site"
+    with pytest.raises(InputError, match=told):
+        danl.glm(analysis, sites=sites)
+    whole = danl.RemoteProblem(references_of(None, frames()), analysis=analysis)
+    design = danl.Design.from_dict(danl.solve(whole, max_rounds=1).settings["design"])
+    with pytest.raises(InputError, match=told.removeprefix("site west: ")):
+        danl.solve(danl.RemoteProblem(references_of(None, sites), analysis=design))
+
+
+@pytest.mark.parametrize("value", [1e200, 1e80])
+@pytest.mark.parametrize("options", [{}, {"weights": "copies"}, {"offset": "copies"}])
+def test_a_number_too_large_to_add_up_is_named_by_its_place(value, options):
+    sites = {name: frame.copy() for name, frame in frames().items()}
+    column = options["weights" if "weights" in options else "offset"] if options else "pressure"
+    sites["south"][column] = sites["south"][column].astype(float)
+    sites["south"].loc[3, column] = value
+    with pytest.raises(InputError, match=rf"site south: south, row 3 .*'{column}' .*is above 1e\+75 in size; mend"):
+        danl.glm("pressure ~ age", sites=sites, **options)
 
 
 def small(**columns):

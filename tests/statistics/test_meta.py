@@ -75,6 +75,28 @@ def test_a_site_without_a_best_model_is_named():
     assert "west: its rows" in meta.left_out[0]
 
 
+@pytest.mark.parametrize(("family", "outcome"), [("gaussian", "pressure"), ("gamma", "cost")])
+def test_a_site_without_residuals_is_named_and_outweighs_nobody(family, outcome):
+    sites = {name: frame.copy() for name, frame in frames().items()}
+    expected = danl.glm(
+        f"{outcome} ~ age", sites={name: sites[name] for name in ("north", "south")}, family=family, meta=True
+    )
+    exact = 0.1 + sites["west"].age / 3
+    sites["west"][outcome] = exact if family == "gaussian" else np.exp(exact / 10)
+    fit = danl.glm(f"{outcome} ~ age", sites=sites, family=family, meta=True)
+    assert fit.meta.sites == ("north", "south")
+    assert fit.meta.left_out[0].startswith("west: its own model leaves no residuals")
+    np.testing.assert_allclose(fit.meta.fixed, expected.meta.fixed, rtol=1e-6)
+
+
+def test_the_unit_of_the_outcome_changes_nothing():
+    unit = 1e8
+    sites = {name: frame.assign(pressure=frame.pressure * unit) for name, frame in frames().items()}
+    here, there = (danl.glm("pressure ~ age", sites=each, meta=True).meta for each in (frames(), sites))
+    np.testing.assert_allclose(there.estimates, here.estimates * unit, rtol=1e-9)
+    np.testing.assert_allclose(there.std_err, here.std_err * unit, rtol=1e-9)
+
+
 def test_effects_of_sites_are_not_in_their_own_models():
     plain = danl.glm("falls ~ age", sites=frames(), family="poisson", meta=True)
     effects = danl.glm("falls ~ age", sites=frames(), family="poisson", meta=True, site_effects=True)

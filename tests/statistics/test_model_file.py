@@ -16,6 +16,25 @@ pytest.importorskip("formulaic")
 RIGHT = "age + dose + C(smoking, reference='never')"
 
 
+def with_analysis(values, **changed):
+    design = values["design"]
+    return values | {"design": design | {"analysis": design["analysis"] | changed}}
+
+
+def with_columns(values, first):
+    design = values["design"]
+    return values | {"design": design | {"columns": first + design["columns"][1:]}}
+
+
+def with_levels(values, levels):
+    return values | {"design": values["design"] | {"levels": {"smoking": levels}}}
+
+
+def with_words(values):
+    changed = with_analysis(values, family="gaussian") | {"family": "gaussian", "link": "identity"}
+    return changed | {"design": changed["design"] | {"outcome_levels": ["no", "yes"]}}
+
+
 @pytest.fixture(scope="module")
 def fit():
     return danl.glm(f"death ~ {RIGHT}", sites=frames(), family="binomial")
@@ -78,6 +97,19 @@ def test_a_new_level_and_a_missing_column_are_named(fit, tmp_path):
         fit.predict(words)
 
 
+@pytest.mark.parametrize(
+    "data", [{"age": [50.0], "dose": [1.0], "smoking": ["never"]}, [1.0], None, 3, np.ones((2, 3))]
+)
+def test_what_is_no_frame_is_refused(fit, data):
+    with pytest.raises(InputError, match=rf"data='{type(data).__name__}': must be a data frame with named columns"):
+        fit.predict(data)
+
+
+def test_a_site_is_refused_where_none_has_an_effect(fit):
+    with pytest.raises(InputError, match="site='north': must be left out; the model has no effects of sites"):
+        fit.predict(pooled(), site="north")
+
+
 def test_effects_of_sites_need_a_site():
     fit = danl.glm("death ~ age", sites=frames(), family="binomial", site_effects=True)
     data = pooled()
@@ -97,6 +129,26 @@ def test_effects_of_sites_need_a_site():
         (lambda values: values | {"covariance": [[1.0]]}, "its covariance has another size"),
         (lambda values: values | {"design": {}}, "design: cannot be read"),
         (lambda values: values | {"sites": 3}, "records or sites are not told"),
+        (
+            lambda values: values | {"family": "poisson"},
+            "its family is 'poisson' with link 'logit', and its design has",
+        ),
+        (lambda values: values | {"link": "log"}, "its family is 'binomial' with link 'log'"),
+        (
+            lambda values: with_analysis(values, formula="death ~ age + dose"),
+            "its columns are not those of its formula",
+        ),
+        (lambda values: with_columns(values, [["age", [["number", "age*2", ""]]]]), "its columns are not those of its"),
+        (lambda values: with_words(values), "its family is 'gaussian'; that must be 'binomial'"),
+        (lambda values: with_levels(values, ["never"]), "design: cannot be read"),
+        (lambda values: with_levels(values, ["never"] * 3), "design: cannot be read"),
+        (
+            lambda values: (
+                with_analysis(values, family="negative-binomial:alpha=-1")
+                | {"family": "negative-binomial:alpha=-1", "link": "log"}
+            ),
+            "alpha=-1",
+        ),
         (lambda values: [], "its format is another"),
     ],
 )

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from danl.checks import check_installed
 from danl.data.files import file_format, reading
 from danl.data.table import error_at, is_missing, is_number
-from danl.errors import InputError
+from danl.errors import InputError, bad_argument
 from danl.frozen import cached_property
 from danl.spec import closest_first
 
 PARTED = {";": "semicolons", "\t": "tabs", "|": "bars"}
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 AS_UTF_8 = "save the file as comma-separated text in UTF-8"
+FRAME = "pandas.DataFrame(...) makes one of a dictionary of lists"
 _PLAIN = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([ T].*)?|[0-9]{1,2}([./-])[0-9]{1,2}\2[0-9]{4}")
@@ -263,6 +264,8 @@ def _read_parquet(path: Path, wanted: tuple[str, ...]) -> Records:
 
 def records_of_frame(frame: Any, wanted: Sequence[str], source: str = "load()") -> Records:
     """The wanted columns of a data frame, pandas' or another library's."""
+    if not hasattr(frame, "columns"):
+        raise bad_argument(source, type(frame).__name__, "a data frame with named columns", FRAME)
     header = [str(name) for name in frame.columns]
     wanted = tuple(dict.fromkeys(wanted))
     path = Path(source)

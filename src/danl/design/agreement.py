@@ -44,6 +44,7 @@ def agree(analysis: Analysis, surveys: Sequence[Survey]) -> Agreement:
     if outcome is None and model.event is not None:
         raise bad_argument("event", model.event, "left out", f"{model.outcome.text} is 0 and 1 at the sites")
     _refuse_constant(named, model, levels, analysis.site_effects)
+    notes += _constant_outcome(named, model, analysis)
     sites = tuple(sorted(named)) if analysis.site_effects else ()
     if analysis.site_effects and len(sites) < 2:
         raise bad_argument("site_effects", True, "left out", f"{sites[0]} is the only site")
@@ -147,6 +148,18 @@ def _units(name: str, named: Mapping[str, Survey]) -> list[str]:
     return [
         f"{name}: the numbers of {high} are about {10 ** (sizes[high] - sizes[low]):.0f} times those of {low}; "
         "look whether the units are the same"
+    ]
+
+
+def _constant_outcome(named: Mapping[str, Survey], model: Model, analysis: Analysis) -> list[str]:
+    """A note on an outcome that leaves nothing to explain."""
+    found = {tuple(each.column(name).constant for name in model.outcome.names) for each in named.values()}
+    plain = model.intercept and analysis.offset is None and analysis.family_name in ("gaussian", "gamma")
+    if not plain or len(found) > 1 or None in found.pop():
+        return []
+    return [
+        f"{model.outcome.text}: the outcome is the same in all records of all sites: there is nothing to explain, and "
+        "standard errors mean nothing"
     ]
 
 

@@ -8,11 +8,11 @@ Plain data, which travels as JSON: whoever has it and the levels of the sites' w
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from danl.checks import check_choice
+from danl.checks import check_choice, check_flag
 from danl.errors import InputError, bad_argument
 from danl.spec import parse_spec, unknown_name
 
@@ -71,10 +71,10 @@ class Analysis:
 
     def __post_init__(self) -> None:
         if self.columns is not None:
-            given: Any = self.columns
-            if isinstance(given, str) or not all(isinstance(name, str) and name for name in given):
-                raise bad_argument("columns", self.columns, "names of columns")
-            object.__setattr__(self, "columns", tuple(self.columns))
+            names = names_in(self.columns)
+            if names is None or not all(isinstance(name, str) and name for name in names):
+                raise bad_argument("columns", self.columns, "names of columns", "such as ['age', 'smoking']")
+            object.__setattr__(self, "columns", names)
         for name in ("formula", "outcome", "event", "offset", "weights", "trials", "cluster"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value.strip() or len(value) > LONGEST):
@@ -88,8 +88,7 @@ class Analysis:
         if self.columns is not None and len({*self.columns, self.outcome}) <= len(self.columns):
             raise bad_argument("columns", self.columns, "different columns, without the outcome")
         check_choice("missing", self.missing, ("complete", "error"))
-        if not isinstance(self.site_effects, bool):
-            raise bad_argument("site_effects", self.site_effects, "True or False")
+        check_flag("site_effects", self.site_effects)
         name, options = parse_spec(self.family, argument="family")
         if name not in LOSSES:
             raise unknown_name("family", name, LOSSES)
@@ -152,3 +151,8 @@ class Analysis:
             if isinstance(error, InputError):
                 raise
             raise InputError("analysis: is no JSON") from None
+
+
+def names_in(given: object) -> tuple[Any, ...] | None:
+    """What a list of names has in it; None where it is no list."""
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else None

@@ -19,7 +19,7 @@ from danl.data.shard import Shard
 from danl.design.analysis import Analysis
 from danl.design.expression import parse
 from danl.design.formula import SITE, DesignColumn, Part, coded, read_model
-from danl.design.survey import check_trials, evaluated, missing_in
+from danl.design.survey import check_some_count, check_trials, evaluated, missing_in
 from danl.errors import InputError
 from danl.frozen import replace
 
@@ -64,8 +64,17 @@ class Design:
 
     @property
     def references(self) -> dict[str, str]:
-        """The reference level of each column of words."""
-        return {name: levels[0] for name, levels in self.levels.items()}
+        """The reference level of each column of words; none of one all of whose levels have columns everywhere."""
+        return {name: levels[0] for name, levels in self.levels.items() if self._compares(name, levels[0])}
+
+    def _compares(self, name: str, first: str) -> bool:
+        """Whether some columns of the levels of `name` are without that of the first level."""
+        beside: dict[tuple[Part, ...], set[str]] = {}
+        for column in self.columns:
+            rest = tuple(part for part in column.parts if part.kind != "level" or part.text != name)
+            if len(rest) < len(column.parts):
+                beside.setdefault(rest, set()).update(part.level for part in column.parts if part not in rest)
+        return any(first not in levels for levels in beside.values())
 
     @property
     def explaining(self) -> tuple[str, ...]:
@@ -128,8 +137,9 @@ class Design:
         rows = np.flatnonzero(complete & known)
         if not len(rows):
             raise records.column_error(outcome.names[0], "no record has values and levels that the design knows")
-        X, offset = self.matrix(records, rows, site), self.offset(records, rows)
         asked = self.analysis
+        check_some_count(records, (asked.weights, asked.trials), rows)
+        X, offset = self.matrix(records, rows, site), self.offset(records, rows)
         weights = None if asked.weights is None else records.columns[asked.weights].numbers[rows]
         clusters: NDArray[np.intp] | None = None
         if asked.cluster == SITE:
@@ -170,6 +180,11 @@ class Design:
     def is_of_its_formula(self) -> bool:
         """Whether formula and levels make these very columns: for a site that allows some formulas and no others."""
         model = read_model(self.analysis)
+        first = {factor.text: factor.reference for factor in model.factors if factor.reference is not None}
+        if any(name not in self.levels or self.levels[name][0] != level for name, level in first.items()):
+            return False
+        if model.event is not None and (self.outcome_levels is None or self.outcome_levels[1] != model.event):
+            return False
         return (model.intercept, model.outcome.text, coded(model, self.levels, self.sites)) == (
             self.intercept,
             self.outcome,
@@ -210,6 +225,7 @@ class Design:
             kinds = {part.kind for column in columns for part in column.parts}
             _must(isinstance(made.intercept, bool) and kinds <= {"number", "level", "site"} and len(columns) > 0)
             _must(outcome_levels is None or len(outcome_levels) == 2)
+            _must(all(len(set(levels)) == len(levels) > 1 for levels in made.levels.values()))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise

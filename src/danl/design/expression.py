@@ -9,6 +9,7 @@ so that every site makes the same number of the same record.
 from __future__ import annotations
 
 import ast
+import keyword
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,7 +47,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Pow: np.power,
 }
 _SIGNS: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: np.positive, ast.USub: np.negative}
-_QUOTED = re.compile(r"`([^`]*)`")
+_QUOTED = re.compile(r"`([^`]*)`|'[^']*'|\"[^\"]*\"")
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
@@ -117,22 +118,37 @@ def syntax(text: str) -> tuple[ast.expr, dict[str, str]]:
     """The syntax tree of a text, and which column each placeholder of a name in backticks stands for."""
     if not isinstance(text, str) or len(text) > LONGEST:
         raise InputError(f"formula: an expression must be text of at most {LONGEST} characters")
-    quoted: dict[str, str] = {}
-
-    def placeholder(match: re.Match[str]) -> str:
-        name = match.group(1)
-        return next((key for key, each in quoted.items() if each == name), None) or _put(quoted, name, text)
-
+    plain, quoted = without_backticks(text)
     try:
-        tree = ast.parse(_QUOTED.sub(placeholder, text).strip(), mode="eval").body
+        tree = ast.parse(plain.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise InputError(f"formula: {text!r} cannot be read; {ALLOWED}") from None
     return tree, quoted
 
 
+def without_backticks(text: str) -> tuple[str, dict[str, str]]:
+    """A text with placeholders for the names in backticks that need these, and which column each stands for."""
+    quoted: dict[str, str] = {}
+
+    def placeholder(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name is None or quoted_name(name) == name:
+            return match[0] if name is None else name
+        return next((key for key, each in quoted.items() if each == name), None) or _put(quoted, name, text)
+
+    return _QUOTED.sub(placeholder, text), quoted
+
+
+def with_backticks(text: str, quoted: Mapping[str, str]) -> str:
+    """A text with the names again that its placeholders stand for."""
+    for key, name in quoted.items():
+        text = text.replace(key, quoted_name(name))
+    return text
+
+
 def quoted_name(name: str) -> str:
     """A column as it stands in an expression."""
-    if _NAME.fullmatch(name):
+    if _NAME.fullmatch(name) and not keyword.iskeyword(name):
         return name
     if "`" in name:
         raise InputError(f"formula: column {name!r} has a backtick in its name; rename it")
@@ -141,7 +157,7 @@ def quoted_name(name: str) -> str:
 
 def _put(quoted: dict[str, str], name: str, text: str) -> str:
     number = len(quoted)
-    while (key := f"column_{number}_") in text:
+    while (key := f"column_{number}_") in text or key in quoted:
         number += 1
     quoted[key] = name
     return key

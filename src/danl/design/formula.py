@@ -14,6 +14,7 @@ frame says which factors lose their reference level, so that no column is the su
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,16 @@ from typing import Literal
 from danl.checks import check_installed
 from danl.data.records import as_level
 from danl.design.analysis import Analysis
-from danl.design.expression import ALLOWED, Expression, depends_on_rows, parse, quoted_name, syntax
+from danl.design.expression import (
+    ALLOWED,
+    Expression,
+    depends_on_rows,
+    parse,
+    quoted_name,
+    syntax,
+    with_backticks,
+    without_backticks,
+)
 from danl.errors import InputError, bad_argument
 
 Kind = Literal["number", "levels", "either"]
@@ -213,8 +223,9 @@ def _terms(right: str) -> tuple[bool, tuple[tuple[Factor, ...], ...]]:
     from formulaic.parser import DefaultFormulaParser
 
     parser = DefaultFormulaParser(feature_flags=DefaultFormulaParser.FeatureFlags.NONE)
+    plain, quoted = without_backticks(right)
     try:
-        found = list(parser.get_terms(right))
+        found = list(parser.get_terms(plain))
     except (FormulaicError, SyntaxError, ValueError, RecursionError, MemoryError, AttributeError, TypeError):
         raise bad_argument("formula", right.strip(), "terms joined by + : * / ** -", ALLOWED) from None
     if len(found) > MOST_TERMS:
@@ -226,18 +237,21 @@ def _terms(right: str) -> tuple[bool, tuple[tuple[Factor, ...], ...]]:
             intercept = True
         else:
             lookups = [factor.eval_method.name == "LOOKUP" for factor in term.factors]
-            terms.append(tuple(_factor(*each) for each in zip(texts, lookups, strict=True)))
+            terms.append(tuple(_factor(*each, quoted) for each in zip(texts, lookups, strict=True)))
     return intercept, tuple(sorted(terms, key=len))
 
 
-def _factor(text: str, lookup: bool) -> Factor:
+def _factor(text: str, lookup: bool, quoted: Mapping[str, str]) -> Factor:
+    if text in quoted:
+        return _column(quoted[text])
+    text = with_backticks(text, quoted)
     if lookup:
         if "." in text:
             raise InputError(f"formula: {text!r} has a point in it; write a column of this name in backticks")
         return _column(text)
-    tree, quoted = syntax(text)
+    tree, columns = syntax(text)
     if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in ("C", "poly"):
-        return (_levels if tree.func.id == "C" else _powers)(text, tree, quoted)
+        return (_levels if tree.func.id == "C" else _powers)(text, tree, columns)
     expression = parse(text)
     return Factor("number", text, expression.names)
 
@@ -288,9 +302,7 @@ def _powers(text: str, call: ast.Call, quoted: Mapping[str, str]) -> Factor:
         raise depends_on_rows(text, "poly")
     if type(degree) is not int or not 1 <= degree <= MOST_POWER:
         raise InputError(f"formula: {text!r}: the degree of poly must be a whole number from 1 to {MOST_POWER}")
-    inner = ast.unparse(call.args[0])
-    for key, name in quoted.items():
-        inner = inner.replace(key, f"`{name}`")
+    inner = with_backticks(ast.unparse(call.args[0]), quoted)
     return Factor("number", inner, parse(inner).names, power=degree)
 
 
@@ -343,6 +355,9 @@ def coded(model: Model, levels: Mapping[str, Sequence[str]], sites: Sequence[str
     if sites:
         choices["fs"] = [(f"{SITE}[{site}]", Part("site", site)) for site in sites]
         terms.append(("fs",))
+    least = sum(math.prod(max(len(choices[key]) - 1, 1) for key in term) for term in terms)
+    if least > MOST_COLUMNS:
+        raise _too_many_columns()
     words = {key for key, found in choices.items() if found[0][1].kind != "number"}
     longest = max([2, *(len(choices[key]) for key in words)])
     frame = pd.DataFrame(
@@ -369,8 +384,12 @@ def coded(model: Model, levels: Mapping[str, Sequence[str]], sites: Sequence[str
                 products = [((*names, name), (*parts, part)) for name, part in chosen for names, parts in products]
             made += [DesignColumn(":".join(names), parts) for names, parts in products if parts]
             if len(made) > MOST_COLUMNS:
-                raise InputError(f"formula: makes more than {MOST_COLUMNS} columns; leave out an interaction")
+                raise _too_many_columns()
     if len({column.name for column in made}) != len(made):
         twice = next(column.name for column in made if [each.name for each in made].count(column.name) > 1)
         raise InputError(f"formula: two columns of the design would be called {twice!r}; rename a column, or a site")
     return tuple(made)
+
+
+def _too_many_columns() -> InputError:
+    return InputError(f"formula: makes more than {MOST_COLUMNS} columns; leave out an interaction")

@@ -31,6 +31,8 @@ from danl.wording import counted
 NUMBERS, WORDS = "numbers", "words"
 LONGEST_LEVEL = 200
 """Characters of a level that a site tells, and that a server believes."""
+LARGEST = 1e75
+"""The largest number that is taken: sums of squares of products of two such are finite."""
 Mask = NDArray[np.bool_]
 
 
@@ -192,6 +194,7 @@ def _check_numbers(records: Records, analysis: Analysis, model: Model, complete:
         check_finite(records, model.offset, complete)
     if model.weights is not None:
         _check_all(records, model.weights, complete, lambda found: found >= 0, "must be 0 or more, as a weight")
+    check_some_count(records, (model.weights, model.trials), complete)
     if kind_of(records.columns[model.outcome.names[0]], model) == NUMBERS:
         _check_outcome(records, analysis, model, complete)
     elif analysis.family_name != "binomial" or analysis.trials is not None:
@@ -236,18 +239,38 @@ def evaluated(records: Records, expression: Expression) -> NDArray[np.float64]:
 
 
 def check_finite(records: Records, expression: Expression, complete: Mask) -> None:
-    """Refuse complete records of which an expression makes no finite number."""
-    wrong = complete & ~np.isfinite(evaluated(records, expression))
+    """Refuse complete records of which an expression makes no finite number, or one too large to add up squares of."""
+    values = evaluated(records, expression)
+    wrong = complete & ~(np.abs(values) <= LARGEST)
     if wrong.any():
-        what = "is not finite" if expression.is_column else f"of it {expression.text} is not a finite number"
-        raise records.error(int(np.argmax(wrong)), expression.names[0], f"{what}; mend the cell, or leave it empty")
+        row = int(np.argmax(wrong))
+        size = _size_of(values[row])
+        what = f"is {size}" if expression.is_column else f"of it {expression.text} is {size}"
+        raise records.error(row, expression.names[0], f"{what}; mend the cell, or leave it empty")
+
+
+def check_some_count(records: Records, names: tuple[str | None, ...], rows: Any) -> None:
+    """Refuse records of which none counts: weights and trials by these names, where there are any, are all 0."""
+    given = [name for name in names if name is not None]
+    if given and not np.prod([records.columns[name].numbers[rows] for name in given], axis=0).any():
+        what = "is 0" if len(given) == 1 else f"times {given[1]!r} is 0"
+        raise records.column_error(
+            given[0], f"{what} in all complete records: none of them counts; mend it, or fit without this site"
+        )
 
 
 def _check_all(records: Records, name: str, complete: Mask, rule: Callable[[Any], Any], text: str) -> None:
     numbers = records.columns[name].numbers
-    wrong = complete & ~(np.isfinite(numbers) & np.asarray(rule(numbers)))
+    wrong = complete & ~((np.abs(numbers) <= LARGEST) & np.asarray(rule(numbers)))
     if wrong.any():
-        raise records.error(int(np.argmax(wrong)), name, f"{text}; mend the cell, or leave it empty")
+        row = int(np.argmax(wrong))
+        fault = text if abs(numbers[row]) <= LARGEST else f"is {_size_of(numbers[row])}"
+        raise records.error(row, name, f"{fault}; mend the cell, or leave it empty")
+
+
+def _size_of(value: float) -> str:
+    """What is wrong with the size of a number that is too large, or none."""
+    return f"above {LARGEST:.0e} in size" if math.isfinite(value) else "not finite"
 
 
 def _surveyed(

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from danl.checks import check_installed
-from danl.design.analysis import Analysis
+from danl.design.analysis import Analysis, names_in
 from danl.design.design import Design
 from danl.engines import Engine
 from danl.errors import InputError, bad_argument
@@ -181,10 +181,10 @@ def cohort(
     elif formula is not None:
         analysis = Analysis(formula=formula, family=family)
     else:
-        names = list(columns or ())
+        names = names_in(columns) or ()
         if len(names) < 2:
-            raise InputError(f"columns={names!r}: must be at least two columns, the first of numbers")
-        analysis = Analysis(outcome=names[0], columns=tuple(names[1:]), family=family)
+            raise InputError(f"columns={columns!r}: must be at least two columns, the first of numbers")
+        analysis = Analysis(outcome=names[0], columns=names[1:], family=family)
     problem = RemoteProblem(references_of(data, sites, site), analysis=analysis)
     with HeldEngine(engine) as held:
         return cohort_of(connected(problem, held), held)
@@ -244,6 +244,8 @@ def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
         counts = second["levels"][:, at : at + len(levels)]
         at += len(levels)
         for place, level in enumerate(levels):
+            if level is None:
+                continue
             known_counts = np.where(counts[:, place] == HIDDEN, np.nan, counts[:, place])
             for name, count in zip([*names, ALL], [*known_counts, known_counts.sum()], strict=True):
                 total = records.get(name, sum(records.values()))
@@ -259,16 +261,18 @@ class _Columns:
 
     groups: Array
     names: tuple[str, ...]
-    factors: tuple[tuple[str, tuple[str, ...]], ...]
+    factors: tuple[tuple[str, tuple[str | None, ...]], ...]
+    """Columns of words, and what is counted of each: first the records of none of its columns (None: nobody)."""
 
     @classmethod
     def of(cls, design: Design) -> _Columns:
-        factors: dict[str, list[str]] = {}
+        factors: dict[str, list[str | None]] = {}
         groups, names = [], []
         for column in design.columns:
             part = column.parts[0]
             if len(column.parts) == 1 and part.kind == "level":
-                own = factors.setdefault(part.text, [design.levels[part.text][0]])
+                first = design.levels[part.text][0]  # a column of its own where there is no intercept
+                own = factors.setdefault(part.text, [None if part.level == first else first])
                 own.append(part.level)
                 groups.append(float(list(factors).index(part.text)))
             else:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from danl.checks import check_choice, check_share
+from danl.checks import check_choice, check_flag, check_share
 from danl.design.design import Design
 from danl.errors import bad_argument, warn
 from danl.methods import AnyMethod
@@ -38,6 +38,7 @@ from danl.wording import listed
 COVARIANCES = ("model", "HC0", "HC1")
 TOL = 1e-10
 MAX_ROUNDS = 200
+NO_LIKELIHOOD = "no log-likelihood and no AIC: records have both trials and weights, and these are sent as one number"
 OTHER_SITES = 1e-3
 """Standard errors that the model may be from the best one of those that answered; further off, they are others."""
 
@@ -54,6 +55,8 @@ class Tables:
 
     def __post_init__(self) -> None:
         check_choice("covariance", self.covariance, COVARIANCES)
+        for name in ("small_sample", "meta", "diagnostics", "standardise"):
+            check_flag(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -188,12 +191,12 @@ def fit_of(
         raise bad_argument("covariance", kind, "'model' where records have both trials and weights")
     answers = ask_about_fit(problem, result, engine, units=units, trials=trials)
     sums, order = answers.sums, lines_of(result.layout)
-    rank = answers.covariance("model", dispersion=1.0, records=1.0)[1]
+    rank = answers.covariance("model", dispersion=1.0, n=1.0)[1]
     numbers = fit_numbers(
         family, sums, rank=rank, null_deviance=answers.null_deviance, trials=trials, weighted=weighted
     )
     matrix, _, clusters = answers.covariance(
-        kind, dispersion=numbers.dispersion, records=sums["records"], correction=tables.small_sample
+        kind, dispersion=numbers.dispersion, n=numbers.weight, correction=tables.small_sample
     )
     names = _names(problem)
     labels = [info.site or f"worker-{place}" for place, info in enumerate(problem.shard_info)]
@@ -220,7 +223,11 @@ def fit_of(
         design=design,
         n_clusters=clusters,
         small_sample=tables.small_sample,
-        notes=(*_notes(problem, result, answers), *_aliased(names, matrix.diagonal()[order])),
+        notes=(
+            *_notes(problem, result, answers),
+            *_aliased(names, matrix.diagonal()[order]),
+            *((NO_LIKELIHOOD,) if trials and weighted else ()),
+        ),
         meta=meta,
         diagnostics=diagnostics,
         scales=spread,

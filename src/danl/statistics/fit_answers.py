@@ -1,7 +1,8 @@
 r"""What the sites answer about a fitted model, and the covariances of its coefficients that follow.
 
 With I the expected information, H the observed, M the meat of the units (`danl.tasks.fit_questions`), all sums over
-every row of every site, phi the dispersion, n records, p the rank and G clusters:
+every row of every site, phi the dispersion, n records (with weights their sum: a weight is so many records), p the rank
+and G clusters:
 
     model      phi I^-1
     HC0        H^-1 M H^-1                  robust to a wrong variance; units are records
@@ -31,6 +32,7 @@ from danl.protocol.messages import Array, Failure, unpack
 from danl.run.history import Row
 from danl.run.result import Result
 from danl.run.solver import solve
+from danl.statistics.families import EXACT_FIT
 from danl.statistics.held_engine import HeldEngine
 from danl.statistics.inference import inverse_of
 from danl.tasks.fit_questions import SUMS, Units
@@ -41,6 +43,8 @@ NULL_STEPS = 30
 """Newton steps to the model without features."""
 NULL_DECREMENT = 1e-12
 """What is left of its deviance, as a share, that ends them."""
+CANCELLED = 0.99
+"""Of a gaussian one, the share that may be taken off: more would take digits with it."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +116,12 @@ class FitAnswers:
         inverse = inverse_of(self.observed, self.layout)[0]
         return float(np.sqrt(max(gradient @ inverse @ gradient, 0.0)))
 
-    def covariance(
-        self, kind: str, *, dispersion: float, records: float, correction: bool = True
-    ) -> tuple[Array, int, int]:
+    def covariance(self, kind: str, *, dispersion: float, n: float, correction: bool = True) -> tuple[Array, int, int]:
         """Of the numbers of w, for the columns as they were; the rank, and the number of clusters (0 of the others)."""
         observed = kind != "model"
         inverse, unknown, rank = inverse_of(self.observed if observed else self.expected, self.layout)
         clusters, factor = 0, 1.0
+        left = n - rank if n - rank > EXACT_FIT * n else np.nan
         if kind == "model":
             covariance = dispersion * inverse
         else:
@@ -132,9 +135,9 @@ class FitAnswers:
                 if clusters < 2:
                     raise InputError(f"cluster: found {clusters} cluster; standard errors by clusters need some dozens")
                 if correction:
-                    factor = clusters / (clusters - 1.0) * (records - 1.0) / (records - rank)
+                    factor = clusters / (clusters - 1.0) * (n - 1.0) / left
             elif kind == "HC1":
-                factor = records / (records - rank)
+                factor = n / left
             covariance = factor * inverse @ middle @ inverse
         covariance = covariance_from_centred(covariance, self.layout, self.centre)
         if self.centre is not None and self.layout.intercept:
@@ -172,10 +175,12 @@ def _null_deviance(
     rows: list[Row] = []
     for _ in range(NULL_STEPS):
         loss, first, second = sums.tolist()
-        left = 0.5 * first**2 / second if second > 0 else 0.0
-        if family == "gaussian" or left <= NULL_DECREMENT * abs(loss) or not second > 0:
+        left = 0.5 * first * (first / second) if second > 0 else 0.0
+        enough = CANCELLED if family == "gaussian" else NULL_DECREMENT  # a quadratic's is what is left, to the rounding
+        if left <= enough * abs(loss) or not second > 0:
             return 2.0 * (loss - left - of_records), rows
-        null -= float(np.clip(first / second, -5.0, 5.0))
+        step = first / second
+        null -= step if family == "gaussian" else float(np.clip(step, -5.0, 5.0))
         asked = ask(problem, "null-model", np.zeros(problem.n_coefficients), engine, null=null)
         sums, rows = asked.arrays["sums"].sum(axis=0), [*rows, *asked.rows]
     return np.nan, rows

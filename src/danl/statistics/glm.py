@@ -8,11 +8,13 @@ print(fit.summary())
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from danl.checks import check_number
+from danl.data.records import FRAME
 from danl.data.reference import ShardReference
 from danl.design.analysis import Analysis
 from danl.engines import Engine
@@ -100,12 +102,13 @@ def glm(
         ``print(fit.summary())``, ``fit.save(folder)``, ``fit.predict(frame)``.
 
     """
-    asked: dict[str, Any] = {"outcome": outcome, "columns": None if columns is None else tuple(columns)}
+    asked: dict[str, Any] = {"outcome": outcome, "columns": columns}
     asked |= {"family": family, "event": event, "offset": offset, "weights": weights, "trials": trials}
     asked |= {"missing": missing, "site_effects": site_effects, "cluster": cluster}
     analysis = formula.alone(**asked) if isinstance(formula, Analysis) else Analysis(formula=formula, **asked)
+    penalty = check_number("alpha", alpha, "0 is no penalty", least=0.0)
     return fit_problem(
-        RemoteProblem(references_of(data, sites, site), analysis=analysis, alpha=float(alpha)),
+        RemoteProblem(references_of(data, sites, site), analysis=analysis, alpha=penalty),
         engine=engine,
         tables=Tables(covariance, small_sample, meta, diagnostics, standardise),
         method=method,
@@ -124,13 +127,19 @@ def references_of(data: Any, sites: Any, site: str | None = None) -> tuple[Shard
             raise bad_argument("site", site, "left out", "it is for data=, a frame with the records of all sites")
         if isinstance(sites, Mapping):
             return tuple(_reference(str(name), each) for name, each in sites.items())
-        given = [sites] if isinstance(sites, ShardReference | str | Path) else list(sites)
+        if isinstance(sites, ShardReference | str | Path):
+            sites = [sites]
+        if not isinstance(sites, Iterable) or hasattr(sites, "columns"):
+            allowed = "a mapping of names to files or data frames, or a list of these"
+            raise bad_argument("sites", type(sites).__name__, allowed, "a single frame is data=")
+        given = list(sites)
         return tuple(each if isinstance(each, ShardReference) else _reference("", each) for each in given)
     if data is None:
         return ()
+    whole = _reference(ONE_SITE, data, "data")
     if site is None:
-        return (_reference(ONE_SITE, data),)
-    if isinstance(data, str | os.PathLike):
+        return (whole,)
+    if not hasattr(data, "columns"):
         raise bad_argument("site", site, "left out for a file", "read it first: data=pandas.read_csv(...)")
     if site not in list(data.columns):
         raise bad_argument("site", site, "a column of data")
@@ -141,13 +150,14 @@ def references_of(data: Any, sites: Any, site: str | None = None) -> tuple[Shard
     return tuple(_reference(str(name), group) for name, group in data.groupby(site, sort=True, observed=True))
 
 
-def _reference(name: str, records: Any) -> ShardReference:
+def _reference(name: str, records: Any, argument: str = "sites") -> ShardReference:
     if isinstance(records, ShardReference):
         return records
     if isinstance(records, str | os.PathLike):
         return ShardReference(path=os.fspath(records), name=name)
     if not hasattr(records, "columns"):
-        raise bad_argument("sites", type(records).__name__, "a file or a data frame for each site")
+        each = " for each site" if argument == "sites" else ""
+        raise bad_argument(argument, type(records).__name__, f"a file or a data frame{each}", FRAME)
     load: Callable[[], Any] = partial(_same, records)
     return ShardReference(load=load, name=name)
 

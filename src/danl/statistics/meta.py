@@ -28,12 +28,13 @@ from danl.protocol.messages import Array, Mask, unpack
 from danl.statistics.fit_answers import FitAnswers, ask
 from danl.statistics.held_engine import HeldEngine
 from danl.statistics.summary import lines_of
-from danl.tasks.local_fit import ALIASED, FACTS, FITTED, NO_OPTIMUM, TOO_FEW
+from danl.tasks.local_fit import ALIASED, EXACT, FACTS, FITTED, NO_OPTIMUM, TOO_FEW
 from danl.wording import coefficient
 
 WHY_NOT = {
     ALIASED: "its rows cannot tell the coefficients apart",
     NO_OPTIMUM: "its rows alone have no best model (separation)",
+    EXACT: "its own model leaves no residuals, so that it would outweigh all others; look at its outcomes",
     TOO_FEW: "it has no more rows than coefficients",
 }
 

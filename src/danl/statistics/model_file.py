@@ -87,6 +87,8 @@ class Model:
         design = self.design
         if design.sites and site not in design.sites:
             raise bad_argument("site", site, f"one of {listed(design.sites)}", "the model has an effect of each site")
+        if site is not None and not design.sites:
+            raise bad_argument("site", site, "left out", "the model has no effects of sites")
         wanted = design.explaining
         records = (
             read_records(Path(data), wanted) if isinstance(data, str | Path) else records_of_frame(data, wanted, "data")
@@ -122,7 +124,7 @@ class Model:
             "version": VERSION,
             "danl": __version__,
             "family": self.design.analysis.family,
-            "link": LINKS.get(self.design.analysis.family_name, "log"),
+            "link": _link_of(self.design),
             "intercept": self.intercept,
             "coefficients": dict(zip(self.design.names, self.coefficients.tolist(), strict=True)),
             "references": self.design.references,
@@ -167,6 +169,9 @@ class Model:
         if values.get("version") != VERSION:
             raise ValueError(f"its version is {values.get('version')!r}, and this danl reads {VERSION}")
         design = Design.from_dict(values.get("design"))
+        _check_family(design, values.get("family"), values.get("link"))
+        if not design.is_of_its_formula():
+            raise ValueError("its columns are not those of its formula and levels")
         coefficients, covariance = values.get("coefficients"), values.get("covariance")
         if not isinstance(coefficients, dict) or tuple(coefficients) != design.names:
             raise ValueError("its coefficients are not those of its design")
@@ -193,6 +198,22 @@ class Model:
             records,
             tuple(sites),
         )
+
+
+def _link_of(design: Design) -> str:
+    return LINKS.get(design.analysis.family_name, "log")
+
+
+def _check_family(design: Design, family: object, link: object) -> None:
+    """Refuse a family that is not that of the design, or cannot have its outcome."""
+    own = design.analysis.family
+    if family != own or link != _link_of(design):
+        raise ValueError(
+            f"its family is {family!r} with link {link!r}, and its design has {own!r}, {_link_of(design)!r}"
+        )
+    make_loss(design.analysis.loss)
+    if design.outcome_levels is not None and design.analysis.family_name != "binomial":
+        raise ValueError(f"its outcome is one of two words, and its family is {own!r}; that must be 'binomial'")
 
 
 def predictions_csv(predictions: Array) -> str:

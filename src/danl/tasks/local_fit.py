@@ -5,7 +5,9 @@ Fisher scoring from the pooled model w: with I the expected information and g th
     w <- w - t I^-1 g        t halved until the loss does not rise
 
 on the numbers of w that are `chosen` (effects of sites are not) and that the site can tell of: a column that is 0 in
-all of its rows is left out. Where what is left cannot be told apart, or there is no best model, the reply says so.
+all of its rows is left out. Where what is left cannot be told apart, or there is no best model, the reply says so. It
+says so, too, where the model leaves nothing but rounding: standard errors of 0 would outweigh all others. A squared
+loss is a quadratic: its second step is the last, which mends the rounding of the first.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ ENOUGH = 1e-9
 """A Newton decrement, in standard errors, that ends the steps."""
 SINGULAR = 1e-12
 """Information flatter than this share of the steepest, in units of the columns, tells nothing."""
-FITTED, ALIASED, NO_OPTIMUM, TOO_FEW = 0.0, 1.0, 2.0, 3.0
+ROUNDING = 1e-10
+"""Residuals of a gaussian model below this share of its outcomes are rounding; of a gamma model, below `ENOUGH`."""
+FITTED, ALIASED, NO_OPTIMUM, TOO_FEW, EXACT = 0.0, 1.0, 2.0, 3.0, 4.0
 """How a site's fit ended."""
 FACTS = ("ended", "records", "weight", "dispersion", "rank")
 
@@ -75,12 +79,13 @@ class LocalFitTask(OwnTask):
 def _fit(objective: LocalObjective, w: Array, told: Mask, *, trials: bool) -> tuple[float, Array, Array, float]:
     """How it ended, the model, its covariance and the dispersion."""
     loss, y, s, d = objective.loss, objective.y, weights_of(objective), w.size
+    family = family_of(loss)
     n_records = objective.n_rows if objective.records is None else int(objective.records.max()) + 1
     left = (n_records if trials else float(s.sum())) - float(told.sum())
     if left <= 0:
         return TOO_FEW, w, np.zeros((d, d)), 0.0
     value = _value(objective, w, s)
-    for _ in range(STEPS):
+    for number in range(STEPS):
         z = objective.margins(w)
         expected = expected_information(loss, z)
         matrix = unpack(information(objective, s * (loss.second(y, z) if expected is None else expected)), d)
@@ -91,10 +96,13 @@ def _fit(objective: LocalObjective, w: Array, told: Mask, *, trials: bool) -> tu
         step = np.zeros(d)
         step[told] = -inverse @ gradient
         decrement = math.sqrt(max(-float(gradient @ step[told]), 0.0))
-        if decrement <= ENOUGH:
+        if number == 2 if family == "gaussian" else decrement <= ENOUGH:
             dispersion = 1.0
-            if family_of(loss) in ("gaussian", "gamma"):
+            if family in ("gaussian", "gamma"):
                 dispersion = pearson(loss, y, z, s, objective.records) / left
+                rounding = ROUNDING**2 * float(s @ np.square(y)) / left if family == "gaussian" else ENOUGH**2
+                if dispersion <= rounding:
+                    return EXACT, w, np.zeros((d, d)), 0.0
             covariance = np.zeros((d, d))
             covariance[np.ix_(told, told)] = dispersion * inverse
             return FITTED, w, covariance, dispersion

@@ -47,6 +47,12 @@ function capital(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
+// A logarithmic axis with the numbers written out; so few that Plotly never takes every digit, whose labels it moves aside.
+function ratioTicks(values) {
+  const room = innerWidth < 640 ? 4 : 8, decades = Math.log10(Math.max(...values) / Math.min(...values));
+  return { type: "log", dtick: undefined, tickformat: "~g", nticks: decades < 0.8 ? room : Math.min(room, Math.floor(decades / 0.3)) };
+}
+
 // Estimates with their intervals, one below the other; ratios on a logarithmic axis, about 1.
 function drawForest(model) {
   const [middle, low, high] = model.ratio ? ["ratio", "ratio_low", "ratio_high"] : ["coef", "ci_low", "ci_high"];
@@ -65,7 +71,7 @@ function drawForest(model) {
   const none = model.ratio ? 1 : 0;
   const shapes = [{ type: "line", xref: "x", yref: "paper", x0: none, x1: none, y0: 0, y1: 1, line: { color: colour("soft"), width: 1.5, dash: "4px,4px" } }];
   const percent = percentOf(model.level);
-  const x = { title: `${model.ratio || "coefficient"}, ${percent} interval`, ...(model.ratio ? { type: "log", dtick: undefined, nticks: innerWidth < 640 ? 4 : 8 } : {}) };
+  const x = { title: `${model.ratio || "coefficient"}, ${percent} interval`, ...(model.ratio ? ratioTicks(shown.flatMap((line) => [1, line[low], line[high]])) : {}) };
   const axis = { title: "", tickmode: "array", tickvals: y, ticktext: shown.map((line) => plain(label(line.name))), range: [shown.length - 0.4, -0.6], showgrid: false };
   fit("forest", shown.length, 30, 130, 2000);
   Plotly.react("forest", [trace], layoutOf(x, axis, { shapes }), CONFIG);
