@@ -157,27 +157,33 @@ def ask_about_fit(
     null = float(result.w0[-1]) if layout.intercept and not np.any(result.w0[:-1]) else 0.0
     options = {"null": null, "units": units, "both": family in NOT_CANONICAL, "trials": trials}
     asked = ask(asked_of, "fit-questions", w, engine, **options)
-    total = asked.arrays["sums"][:, [SUMS.index(name) for name in ("null_loss", "null_first", "null_second")]]
-    of_records = float(asked.arrays["sums"][:, SUMS.index("of_records")].sum())
-    deviance, rows = _null_deviance(asked_of, engine, null, total.sum(axis=0), family, of_records)
+    deviance, rows = _null_deviance(asked_of, engine, null, asked, family)
     assert problem.alpha is not None
     weight = float(asked.arrays["sums"][:, SUMS.index("weight")].sum())
     return FitAnswers(w, layout, result.centre, family, asked, problem.alpha * weight, deviance, (*asked.rows, *rows))
 
 
 def _null_deviance(
-    problem: Problem | RemoteProblem, engine: HeldEngine, null: float, sums: Array, family: str, of_records: float
+    problem: Problem | RemoteProblem, engine: HeldEngine, null: float, fit: Asked, family: str
 ) -> tuple[float, Sequence[Row]]:
-    """The deviance of the best model without features, by Newton's method from `null` on."""
+    """The deviance of the best model without features, by Newton's method from `null` on.
+
+    It is of the workers that answered about the fit; nan where one of them does not answer about it.
+    """
     rows: list[Row] = []
+    totals = dict(zip(SUMS, fit.arrays["sums"].sum(axis=0).tolist(), strict=True))
+    sums = np.array([totals[name] for name in ("null_loss", "null_first", "null_second")])
     for _ in range(NULL_STEPS):
         loss, first, second = sums.tolist()
         left = 0.5 * first**2 / second if second > 0 else 0.0
         if family == "gaussian" or left <= NULL_DECREMENT * abs(loss) or not second > 0:
-            return 2.0 * (loss - left - of_records), rows
+            return 2.0 * (loss - left - totals["of_records"]), rows
         null -= float(np.clip(first / second, -5.0, 5.0))
         asked = ask(problem, "null-model", np.zeros(problem.n_coefficients), engine, null=null)
-        sums, rows = asked.arrays["sums"].sum(axis=0), [*rows, *asked.rows]
+        same = np.isin(asked.workers, fit.workers)
+        sums, rows = asked.arrays["sums"][same].sum(axis=0), [*rows, *asked.rows]
+        if same.sum() < len(fit.workers):
+            break
     return np.nan, rows
 
 
