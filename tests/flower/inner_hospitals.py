@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(800)]
 HANGS = 500.0
 FILES = Path(__file__).resolve().parents[2] / "examples" / "hospitals"
 NAMES = ("north", "south", "island")
+QUARTILES = ["q25", "median", "q75"]
 EXPLAINED = "age + sex + C(smoking, reference='never') + log(bmi)"
 THEIRS = "age + C(sex) + C(smoking, Treatment('never')) + np.log(bmi)"
 FAMILIES = {
@@ -97,6 +98,21 @@ def test_the_numbers_are_those_of_the_pooled_records(all_three, tmp_path, family
     same(table, NAMES, family, site_effects)
     assert "408 records at 3 sites" in printed
     assert "2 at island, 19 at north and 6 at south" in printed
+
+
+def test_a_table_of_the_cohort_is_that_of_the_files(all_three, tmp_path):
+    """Quartiles but nearly: cells of few records are hidden."""
+    asked = ["--formula", f"readmitted ~ {EXPLAINED}", "--family", "binomial"]
+    where = ["--engine", f"flower:dir={all_three.folder},sites=3,timeout=500", "--out", str(tmp_path / "table")]
+    files = [str(FILES / f"{name}.csv") for name in NAMES]
+    for words in (where, [*files, "--out", str(tmp_path / "here")]):
+        command = [sys.executable, "-m", "danl", "cohort", *words, *asked]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False)
+        assert done.returncode == 0, done.stderr
+    tables = (pd.read_csv(tmp_path / folder / "cohort.csv").drop(columns=QUARTILES) for folder in ("table", "here"))
+    order = ["column", "level", "site"]  # sites of files are in the order of the files
+    pd.testing.assert_frame_equal(*(table.sort_values(order, ignore_index=True) for table in tables), rtol=1e-9)
+    assert "408" in (tmp_path / "table" / "cohort.txt").read_text().splitlines()[1]
 
 
 def test_the_island_is_refused_by_the_rules_as_they_are_and_named(tmp_path):

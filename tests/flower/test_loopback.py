@@ -38,4 +38,4 @@ def test_nodes_and_what_goes_wrong_at_one():
 @pytest.mark.timeout(1500)
 def test_the_hospitals_of_the_tutorial():
     skip_unless_possible("flwr")
-    assert "13 passed" in run_inside("tests/flower/inner_hospitals.py", "-x", "-s", timeout=1480)
+    assert "14 passed" in run_inside("tests/flower/inner_hospitals.py", "-x", "-s", timeout=1480)

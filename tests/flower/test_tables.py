@@ -51,6 +51,27 @@ def test_glm_is_the_local_one(family, configs):
     assert there.exchanges == here.exchanges
 
 
+TASKS = "hessian,curvature,gradient,loss,moments"
+
+
+def test_the_null_model_is_of_the_records_of_the_deviance(configs):
+    """A site that answers about the null model and not about the fit has no records in either."""
+    configs[2] |= {"tasks": f"{TASKS},null-model"}
+    with pytest.warns(danl.DanlWarning, match="OTHER RECORDS"):
+        there = danl.glm("death ~ age + dose", family="binomial", engine=engine_of(configs))
+    assert [name.partition(":")[0] for name in there.absent] == ["west"]
+    here = local(configs[:2], "death ~ age + dose", family="binomial")
+    assert there.numbers.df_null == here.numbers.df_null
+    assert there.numbers.null_deviance == pytest.approx(here.numbers.null_deviance, rel=1e-9)
+
+
+def test_the_null_model_of_some_of_these_records_is_not_told(configs):
+    configs[2] |= {"tasks": f"{TASKS},fit-questions"}
+    there = danl.glm("death ~ age", family="binomial", offset="log(days)", engine=engine_of(configs))
+    assert np.isnan(there.numbers.null_deviance)
+    assert not there.absent
+
+
 def test_a_cohort_is_the_local_one(configs):
     columns = ["age", "smoking", "dose", "death", "days"]
     there = danl.cohort(columns=columns, engine=engine_of(configs))

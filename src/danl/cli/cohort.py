@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import click
 import typer
 
 from danl.cli.display import console
-from danl.cli.options import OUTPUT, PROBLEM, RUN, Json, option
-from danl.errors import InputError
+from danl.cli.options import OUTPUT, PROBLEM, RUN, Json, on_sites, option
+from danl.errors import InputError, bad_argument
 
 
 def cohort(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="A CSV or Parquet file a site.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="A CSV or Parquet file a site; none for Flower.")
+    ] = None,
     columns: Annotated[
         str | None, option(PROBLEM, "Columns, parted by commas; the first holds numbers.", "--columns")
     ] = None,
     formula: Annotated[str | None, option(PROBLEM, "Instead: the formula of the model to come.", "--formula")] = None,
     family: Annotated[str, option(PROBLEM, "Of the formula; binomial for an outcome in words.")] = "gaussian",
-    engine: Annotated[str, option(RUN, "local or ray.")] = "local",
+    engine: Annotated[str, option(RUN, "local, ray, or flower: the sites of a federation, as in danl fit.")] = "local",
     out: Annotated[Path | None, option(OUTPUT, "Folder for cohort.csv, cohort.json and cohort.txt.")] = None,
     as_json: Json = False,
 ) -> int:
@@ -28,21 +31,33 @@ def cohort(
 
     Example: danl cohort north.csv south.csv --columns age,smoking
     """
-    from danl.cli.formula import sites_of  # here: --help should not wait for it
-    from danl.statistics.cohort import cohort as described
+    from danl.statistics.cohort import JSON, TEXT  # here: --help should not wait for it
     from danl.storage.atomic import write_text
 
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"--out={str(out)!r}: is a file; name a folder")
-    named = None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
-    references = sites_of(files[0], files[1:])
-    table = described(formula, sites=references, columns=named, family=family, engine=engine)
+    texts = _texts(files or [], engine, formula=formula, columns=columns, family=family)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        table.to_csv(out / "cohort.csv")
-        table.to_json(out / "cohort.json")
-        write_text(out / "cohort.txt", f"{table}\n")
-    print(json.dumps(table.to_dict(), allow_nan=False) if as_json else table)
+        for name, text in texts.items():
+            write_text(out / name, text)
+    print(json.dumps(json.loads(texts[JSON])) if as_json else texts[TEXT].rstrip("\n"))
     if out is not None:
         console().print(f"written to {out}/", soft_wrap=True)
     return 0
+
+
+def _texts(files: list[str], engine: str, **asked: Any) -> dict[str, str]:
+    """The text of each file of the table."""
+    if on_sites(engine):
+        if files:
+            raise bad_argument("FILE", files[0], "left out with --engine flower", "the sites have their files")
+        from danl.cli.sites import cohort_on_sites
+
+        return cohort_on_sites(engine, **asked)
+    if not files:
+        raise click.UsageError("Missing argument 'FILE...'.", click.get_current_context(silent=True))
+    from danl.cli.formula import sites_of
+    from danl.statistics.cohort import cohort as described
+
+    return described(sites=sites_of(files[0], files[1:]), engine=engine, **asked).files()

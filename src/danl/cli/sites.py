@@ -1,4 +1,4 @@
-"""`danl fit --engine flower`: a fit on the sites of a Flower federation, shown and written as every other."""
+"""`danl fit` and `danl cohort --engine flower`: on a Flower federation's sites, shown and written as every other."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from danl.design.analysis import Analysis
 from danl.errors import InputError, bad_argument
 from danl.federation.local_federation import running
 from danl.federation.run_config import OF_A_SUMMARY
-from danl.federation.submit import run_app
+from danl.federation.submit import run_app, run_until
 from danl.methods import make_method
 from danl.objective.losses import make_loss
 from danl.policies import make_policy
 from danl.run.result import RESULT, Result
 from danl.spec import parse_spec
+from danl.statistics.cohort import FILES
+from danl.statistics.cohort import analysis_of as cohort_analysis
 from danl.statistics.fit import Tables
 from danl.storage.atomic import write_text
 from danl.wording import counted
@@ -89,6 +91,16 @@ def fit_on_sites(
     return result, say_written(out, missing, screen)
 
 
+def cohort_on_sites(engine: str, formula: str | None, columns: str | None, family: str) -> dict[str, str]:
+    """`danl cohort --engine flower`: the text of each of its files."""
+    cohort_analysis(formula, columns, family)  # the server of the sites will; whether it can is known now
+    config, target = _federation(engine)
+    config |= {"cohort": True, "formula": formula or "", "columns": columns or "", "family": family}
+    with tempfile.TemporaryDirectory(prefix="danl-cohort-") as folder:
+        run_until(FILES[-1], config, out=Path(folder), **target)
+        return {name: (Path(folder) / name).read_text(encoding="utf-8") for name in FILES}
+
+
 def _write(text: str, path: Path) -> None:
     write_text(path, text)
 
@@ -116,26 +128,31 @@ def _run_config(options: RunOptions, method: str, reference: bool) -> tuple[dict
         raise InputError(
             "--profiles: is for workers that are here, and the sites take what time they take; leave it out"
         )
-    given = parse_spec(options.engine, argument="engine")[1]
-    given.pop("simulate", None)
-    for name in given:
-        if name not in OPTIONS:
-            raise InputError(f"engine={options.engine!r}: flower has no option {name!r}; it has {', '.join(OPTIONS)}")
-    chosen: dict[str, Any] = OPTIONS | given
-    check_seconds("timeout", chosen["timeout"])
     named = options.with_batches(method)
     for make, text in ((make_method, named), (make_policy, options.policy), (make_loss, options.loss)):
         make(text)  # the server of the sites will; whether it can is known now
     start_of(options)
+    of_engine, target = _federation(options.engine, options.data)
+    config = {name: "" if (value := getattr(options, name)) is None else value for name in SENT}
+    return config | {"method": named} | of_engine, target
+
+
+def _federation(engine: str, data: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
+    """What an engine's text says for the run configuration, and where to run it."""
+    given = parse_spec(engine, argument="engine")[1]
+    given.pop("simulate", None)
+    for name in given:
+        if name not in OPTIONS:
+            raise InputError(f"engine={engine!r}: flower has no option {name!r}; it has {', '.join(OPTIONS)}")
+    chosen: dict[str, Any] = OPTIONS | given
+    check_seconds("timeout", chosen["timeout"])
     sites = chosen["sites"]
     target: dict[str, Any] = {"connection": str(chosen["superlink"]), "home": None}
     if not chosen["superlink"]:
         state = running(Path(str(chosen["dir"])) if chosen["dir"] else None)
-        if options.data not in ("", state["data"]):
-            raise bad_argument("DATA", options.data, f"{state['data']!r}, which the sites hold", "or start other sites")
+        if data not in ("", state["data"]):
+            raise bad_argument("DATA", data, f"{state['data']!r}, which the sites hold", "or start other sites")
         sites = sites or len(state["sites"])
         target = {"connection": state["connection"], "home": Path(state["home"])}
-    config = {name: "" if (value := getattr(options, name)) is None else value for name in SENT}
-    config |= {"method": named, "sites": sites or 1}
-    config |= {name: float(chosen[name]) for name in ("deadline", "wait")}
-    return config, target | {"timeout": float(chosen["timeout"])}
+    seconds = {name: float(chosen[name]) for name in ("deadline", "wait")}
+    return {"sites": sites or 1} | seconds, target | {"timeout": float(chosen["timeout"])}

@@ -15,6 +15,7 @@ from danl.design.analysis import Analysis
 from danl.errors import bad_argument
 from danl.objective.layout import BY_CLASS
 from danl.spec import unknown_name
+from danl.statistics.cohort import analysis_of as cohort_analysis
 from danl.statistics.fit import Tables
 
 Value = str | int | float | bool
@@ -39,6 +40,8 @@ KEYS: dict[str, tuple[Value, str]] = {
     "meta": (False, "with summary: each site's own fit, combined, besides"),
     "diagnostics": (False, "with summary, binomial: AUC, calibration and classification"),
     "standardise": (False, "with summary: coefficients per standard deviation besides"),
+    "cohort": (False, "instead of a fit: a table of the records, of the columns of a formula, or of these:"),
+    "columns": ("", "with cohort, in place of a formula: age,smoking; the first holds numbers"),
     "loss": (
         "logistic",
         "logistic, multinomial:classes=3, squared, poisson, gamma, negative-binomial:alpha=0.5 or squared_hinge",
@@ -62,14 +65,15 @@ OF_A_FORMULA = ("family", "event", "offset", "weights", "trials", "missing", "si
 """Keys that say more of a formula."""
 OF_A_SUMMARY = ("covariance", "meta", "diagnostics", "standardise")
 """Keys that say more of the tables."""
+OF_A_COHORT = ("cohort", "columns", "formula", "family", "sites", "deadline", "wait", "out")
+"""Keys that a table of the cohort knows."""
 
 
 def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Arguments of the problem, of `danl.solve` and of the engine."""
-    for key in config:
-        if key not in DEFAULTS:
-            raise unknown_name("run-config key", key, DEFAULTS)
-    values = DEFAULTS | dict(config)
+    values = _values(config)
+    if values["columns"]:
+        raise bad_argument("columns", values["columns"], "given with cohort=true", "a fit needs a formula")
     l2, alpha = _number("l2", values["l2"]), _number("alpha", values["alpha"])
     problem: dict[str, Any] = {"l2": l2, "alpha": None if l2 is not None and alpha == 0 else alpha}
     analysis = analysis_of(values)
@@ -89,12 +93,29 @@ def solve_arguments(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
         "tol": _number("tol", values["tol"]),
         "seed": values["seed"],
     }
-    engine = {
-        "sites": values["sites"],
-        "deadline": _number("deadline", values["deadline"]),
-        "wait": _number("wait", values["wait"]),
-    }
-    return problem, run, engine
+    return problem, run, _of_the_engine(values)
+
+
+def cohort_arguments(config: Mapping[str, Any]) -> tuple[Analysis, dict[str, Any]]:
+    """What a table of the cohort is of, and arguments of the engine."""
+    values = _values(config)
+    for key, value in values.items():
+        if key not in OF_A_COHORT and value != DEFAULTS[key]:
+            raise bad_argument(key, value, "left out with cohort=true", "nothing is fitted")
+    asked = cohort_analysis(values["formula"] or None, values["columns"] or None, values["family"])
+    return asked, _of_the_engine(values)
+
+
+def _values(config: Mapping[str, Any]) -> dict[str, Any]:
+    for key in config:
+        if key not in DEFAULTS:
+            raise unknown_name("run-config key", key, DEFAULTS)
+    return DEFAULTS | dict(config)
+
+
+def _of_the_engine(values: Mapping[str, Any]) -> dict[str, Any]:
+    seconds = {name: _number(name, values[name]) for name in ("deadline", "wait")}
+    return {"sites": values["sites"]} | seconds
 
 
 def analysis_of(values: Mapping[str, Any]) -> Analysis | None:

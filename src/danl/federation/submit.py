@@ -36,8 +36,25 @@ def run_app(
 ) -> Result:
     """Run the app with this run configuration on a SuperLink, in `timeout` seconds at most, and return the result.
 
-    `connection` is the SuperLink's name in the config.toml of FLWR_HOME, `home` (None: the user's own). The ServerApp
-    writes into `out`, which both must be able to reach. `callback` is called with every new row.
+    `callback` is called with every new row; the others are those of `run_until`.
+    """
+    run_until(RESULT, config, connection=connection, home=home, out=out, timeout=timeout, callback=callback)
+    return Result.load(out)
+
+
+def run_until(
+    last: str,
+    config: Mapping[str, Any],
+    *,
+    connection: str,
+    home: Path | None,
+    out: Path,
+    timeout: float,
+    callback: Callable[[Row], object] | None = None,
+) -> None:
+    """Run the app until the last of its files is in `out`, a folder that the ServerApp and this process can both reach.
+
+    `connection` is the SuperLink's name in the config.toml of FLWR_HOME, `home` (None: the user's own).
     """
     end = time.monotonic() + timeout
     flower = Flwr(connection, home)
@@ -47,7 +64,7 @@ def run_app(
         run_id = flower.start(app, timeout)
     n_seen, asked = 0, time.monotonic()
     try:
-        while not (out / RESULT).exists():
+        while not (out / last).exists():
             if (out / ERROR).exists():
                 raise InputError((out / ERROR).read_text(encoding="utf-8").strip())
             if time.monotonic() > end:
@@ -56,22 +73,21 @@ def run_app(
                 )
             if time.monotonic() - asked > STATUS_SECONDS:
                 asked = time.monotonic()
-                _check_runs(flower, run_id, out)
+                _check_runs(flower, run_id, out, last)
             n_seen = _show_new_rows(out, n_seen, callback)
             time.sleep(POLL_SECONDS)
     except BaseException:
         flower.stop(run_id)
         raise
     _show_new_rows(out, n_seen, callback)
-    return Result.load(out)
 
 
-def _check_runs(flower: Flwr, run_id: str, out: Path) -> None:
+def _check_runs(flower: Flwr, run_id: str, out: Path, last: str) -> None:
     """Raise where the run has ended without a result."""
     status = flower.status(run_id)
     if status.startswith("finished"):
         time.sleep(2 * POLL_SECONDS)  # its last file may have come since we looked
-        if not (out / RESULT).exists() and not (out / ERROR).exists():
+        if not (out / last).exists() and not (out / ERROR).exists():
             raise InputError(f"--engine flower: the run {run_id} is {status} without a result; see flwr log {run_id}")
 
 

@@ -35,7 +35,7 @@ from danl.objective.problem import RemoteProblem
 from danl.protocol.messages import Array
 from danl.run.prepared import connected
 from danl.statistics.diagnostics import filled
-from danl.statistics.fit_answers import ask
+from danl.statistics.fit_answers import Asked, ask
 from danl.statistics.glm import references_of
 from danl.statistics.held_engine import HeldEngine
 from danl.statistics.standardised import pooled_moments
@@ -54,6 +54,8 @@ COARSE = 0.25
 TOO_COARSE = "bins too coarse"
 FEWEST = "hidden"
 """What the text shows where a site does not tell."""
+FILES = CSV, JSON, TEXT = ("cohort.csv", "cohort.json", "cohort.txt")
+"""What a table is written to; the last is there when all are."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,10 @@ class Cohort:
             write_text(path, text)
         return text
 
+    def files(self) -> dict[str, str]:
+        """The text of each of `FILES`."""
+        return {CSV: self.to_csv(), JSON: self.to_json(), TEXT: f"{self}\n"}
+
     def _rows(self) -> list[dict[str, Any]]:
         rows = []
         for line in self.lines:
@@ -151,7 +157,7 @@ def cohort(
     *,
     sites: Any = None,
     site: str | None = None,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     family: str = "gaussian",
     engine: str | Engine = "local",
 ) -> Cohort:
@@ -163,14 +169,21 @@ def cohort(
         That of the model to come: its outcome and its columns.
     data, sites, site
         As in `danl.glm`.
-    columns : sequence of str, optional
+    columns : sequence of str, or str with commas, optional
         Instead of a formula. The first must hold numbers.
     family : str
         Of the model to come: an outcome in words needs "binomial".
     engine : str or engine
-        As in `danl.solve`.
+        As in `danl.solve`; a Flower federation finds its sites itself.
 
     """
+    problem = RemoteProblem(references_of(data, sites, site), analysis=analysis_of(formula, columns, family))
+    with HeldEngine(engine) as held:
+        return cohort_of(connected(problem, held), held)
+
+
+def analysis_of(formula: str | Analysis | None, columns: str | Sequence[str] | None, family: str) -> Analysis:
+    """The analysis whose columns are described."""
     if (formula is None) == (columns is None):
         raise InputError("cohort: give a formula, or columns=['age', 'smoking']: one of the two")
     if isinstance(formula, Analysis):
@@ -178,16 +191,14 @@ def cohort(
         for name in ("weights", "trials"):
             if getattr(analysis, name) is not None:
                 raise bad_argument(name, getattr(analysis, name), "left out", "a table of the cohort counts records")
-    elif formula is not None:
-        analysis = Analysis(formula=formula, family=family)
-    else:
-        names = names_in(columns) or ()
-        if len(names) < 2:
-            raise InputError(f"columns={columns!r}: must be at least two columns, the first of numbers")
-        analysis = Analysis(outcome=names[0], columns=names[1:], family=family)
-    problem = RemoteProblem(references_of(data, sites, site), analysis=analysis)
-    with HeldEngine(engine) as held:
-        return cohort_of(connected(problem, held), held)
+        return analysis
+    if formula is not None:
+        return Analysis(formula=formula, family=family)
+    parted = [name.strip() for name in columns.split(",") if name.strip()] if isinstance(columns, str) else columns
+    names = names_in(parted) or ()
+    if len(names) < 2:
+        raise InputError(f"columns={columns!r}: must be at least two columns, the first of numbers")
+    return Analysis(outcome=names[0], columns=names[1:], family=family)
 
 
 def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
@@ -196,15 +207,15 @@ def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
     table = _Columns.of(problem.design)
     w = np.zeros(problem.n_coefficients)
     first = ask(problem, "column-counts", w, engine, groups=table.groups, edges=np.empty(0))
-    weight, means, squares = (first.arrays[name] for name in ("weight", "means", "squares"))
-    mean, deviation = pooled_moments(weight[:, 0], means, squares)
+    *_, mean, deviation = _moments(first)
     numbers = np.flatnonzero(table.groups == NUMBERS)
     grid = ndtri(np.arange(1, N_EDGES + 1) / (N_EDGES + 1))
     spread = np.where(np.isfinite(deviation) & (deviation > 0), deviation, 1.0)
     middle = np.where(np.isfinite(mean), mean, 0.5)
     edges = middle[numbers, None] + spread[numbers, None] * grid
-    second = ask(problem, "column-counts", w, engine, groups=table.groups, edges=edges.ravel(), n_edges=N_EDGES).arrays
-    workers = first.workers.tolist()
+    second = ask(problem, "column-counts", w, engine, groups=table.groups, edges=edges.ravel(), n_edges=N_EDGES)
+    weight, means, squares, mean, deviation = _moments(second)  # of those that answered this time
+    workers = second.workers.tolist()
     names = [problem.shard_info[worker].site for worker in workers]
     missing = _missing(engine, names)
     info = {problem.shard_info[worker].site: problem.shard_info[worker] for worker in workers}
@@ -212,11 +223,11 @@ def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
     left_out = {name: info[name].left_out + info[name].unknown_levels for name in names}
     lines: list[CohortLine] = []
     for place, column in enumerate(numbers):
-        counts = second["counts"].reshape(len(workers), len(numbers), N_EDGES + 1)[:, place]
-        whole, _ = filled(counts, weight[:, 0])
+        counts = second.arrays["counts"].reshape(len(workers), len(numbers), N_EDGES + 1)[:, place]
+        whole, _ = filled(counts, weight)
         moments = [
             (m, math.sqrt(q / (n - 1)) if n > 1 else math.nan) if q != HIDDEN else (math.nan, math.nan)
-            for n, m, q in zip(weight[:, 0], means[:, column], squares[:, column], strict=True)
+            for n, m, q in zip(weight, means[:, column], squares[:, column], strict=True)
         ]
         moments.append((float(mean[column]), float(deviation[column])))
         told = [*whole, whole.sum(axis=0)]
@@ -241,7 +252,7 @@ def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
             )
     at = 0
     for what, levels in table.factors:
-        counts = second["levels"][:, at : at + len(levels)]
+        counts = second.arrays["levels"][:, at : at + len(levels)]
         at += len(levels)
         for place, level in enumerate(levels):
             if level is None:
@@ -251,8 +262,15 @@ def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
                 total = records.get(name, sum(records.values()))
                 lines.append(CohortLine(what, level, name, total, missing(what, name), count=float(count)))
     records[ALL], left_out[ALL] = sum(records.values()), sum(left_out.values())
-    absent = tuple(f"not in it: {problem.shard_info[each.worker].site}: {each.detail}" for each in first.failures)
-    return Cohort(tuple(lines), (*names, ALL), records, left_out, absent)
+    unasked = engine.surveyed.left_out if engine.surveyed is not None else ()
+    silent = [f"not in it: {problem.shard_info[each.worker].site}: {each.detail}" for each in second.failures]
+    return Cohort(tuple(lines), (*names, ALL), records, left_out, (*unasked, *silent))
+
+
+def _moments(asked: Asked) -> tuple[Array, ...]:
+    """Weight, means and squares of each site, and mean and deviation over all of them."""
+    weight, means, squares = asked.arrays["weight"][:, 0], asked.arrays["means"], asked.arrays["squares"]
+    return weight, means, squares, *pooled_moments(weight, means, squares)
 
 
 @dataclass(frozen=True)

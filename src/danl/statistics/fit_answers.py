@@ -160,30 +160,49 @@ def ask_about_fit(
     null = float(result.w0[-1]) if layout.intercept and not np.any(result.w0[:-1]) else 0.0
     options = {"null": null, "units": units, "both": family in NOT_CANONICAL, "trials": trials}
     asked = ask(asked_of, "fit-questions", w, engine, **options)
-    total = asked.arrays["sums"][:, [SUMS.index(name) for name in ("null_loss", "null_first", "null_second")]]
-    of_records = float(asked.arrays["sums"][:, SUMS.index("of_records")].sum())
-    deviance, rows = _null_deviance(asked_of, engine, null, total.sum(axis=0), family, of_records)
+    deviance, rows = _null_deviance(asked_of, engine, null, asked, family)
     assert problem.alpha is not None
     weight = float(asked.arrays["sums"][:, SUMS.index("weight")].sum())
     return FitAnswers(w, layout, result.centre, family, asked, problem.alpha * weight, deviance, (*asked.rows, *rows))
 
 
 def _null_deviance(
-    problem: Problem | RemoteProblem, engine: HeldEngine, null: float, sums: Array, family: str, of_records: float
+    problem: Problem | RemoteProblem, engine: HeldEngine, null: float, fit: Asked, family: str
 ) -> tuple[float, Sequence[Row]]:
-    """The deviance of the best model without features, by Newton's method from `null` on."""
+    """The deviance of the best model without features: known at once with a log link, else by Newton's method.
+
+    It is of the workers that answered about the fit; nan where one of them does not answer about it.
+    """
     rows: list[Row] = []
+    totals = dict(zip(SUMS, fit.arrays["sums"].sum(axis=0).tolist(), strict=True))
+    sums = np.array([totals[name] for name in ("null_loss", "null_first", "null_second")])
     for _ in range(NULL_STEPS):
         loss, first, second = sums.tolist()
+        if (least := _least_of_a_log_link(family, loss, first, second)) is not None:
+            return 2.0 * (least - totals["of_records"]), rows
         left = 0.5 * first * (first / second) if second > 0 else 0.0
         enough = CANCELLED if family == "gaussian" else NULL_DECREMENT  # a quadratic's is what is left, to the rounding
         if left <= enough * abs(loss) or not second > 0:
-            return 2.0 * (loss - left - of_records), rows
+            return 2.0 * (loss - left - totals["of_records"]), rows
         step = first / second
         null -= step if family == "gaussian" else float(np.clip(step, -5.0, 5.0))
         asked = ask(problem, "null-model", np.zeros(problem.n_coefficients), engine, null=null)
-        sums, rows = asked.arrays["sums"].sum(axis=0), [*rows, *asked.rows]
+        same = np.isin(asked.workers, fit.workers)
+        sums, rows = asked.arrays["sums"][same].sum(axis=0), [*rows, *asked.rows]
+        if same.sum() < len(fit.workers):
+            break
     return np.nan, rows
+
+
+def _least_of_a_log_link(family: str, loss: float, first: float, second: float) -> float | None:
+    """The least loss over the intercept, from that at one: of Poisson and gamma, as exp(intercept) is a ratio of sums.
+
+    Poisson: second = sum s exp(z), second - first = sum s y. Gamma: second = sum s y exp(-z), second + first = sum s.
+    """
+    wanted = {"poisson": second - first, "gamma": second + first}.get(family, 0.0)
+    if not min(wanted, second) > 0:
+        return None
+    return loss + wanted - second - wanted * float(np.log(wanted / second))
 
 
 __all__ = ["FAMILY_OF_LOSS", "Asked", "FitAnswers", "ask", "ask_about_fit"]
