@@ -151,43 +151,21 @@ def fit(
     screen = console()
     # Folders before anything is read or computed; what --out holds is of the run that goes on.
     with out_folder(out, force=force or resume is not None):
-        if on_sites(options.engine):
-            from danl.cli.sites import fit_on_sites
-
-            connect(loggers, screen)
-            result, whole = fit_on_sites(
-                options,
-                method,
-                analysis=analysis,
-                tables=asked_tables,
-                reference=reference,
-                live=live,
-                loggers=loggers,
-                out=out,
-                as_json=as_json,
-            )
-            if explain:
-                show_reasons(result, screen)
-            return EXIT[result.status] if whole else NOT_WRITTEN
         folder = checkpoint or resume
         checkpoints = None if folder is None else Checkpoints(folder, every=checkpoint_every)
         with locked_checkpoints(make_checkpoints(checkpoints, resume), resume):
             pass  # the run will have it; whether it can is known now
-        if analysis is not None:
+        if on_sites(options.engine) or analysis is not None:
             connect(loggers, screen)
-            result, whole = fit_by_formula(
-                options,
-                method,
-                analysis,
-                files or (),
-                tables=asked_tables,
-                live=live,
-                loggers=loggers,
-                out=out,
-                as_json=as_json,
-                checkpoint=checkpoints,
-                resume=resume,
-            )
+            shown: dict[str, Any] = {"tables": asked_tables, "live": live, "loggers": loggers, "out": out}
+            shown["as_json"] = as_json
+            if analysis is not None and not on_sites(options.engine):
+                shown |= {"checkpoint": checkpoints, "resume": resume}
+                result, whole = fit_by_formula(options, method, analysis, files or (), **shown)
+            else:
+                from danl.cli.sites import fit_on_sites
+
+                result, whole = fit_on_sites(options, method, analysis=analysis, reference=reference, **shown)
             if explain:
                 show_reasons(result, screen)
             return EXIT[result.status] if whole else NOT_WRITTEN
