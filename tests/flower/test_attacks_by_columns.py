@@ -26,6 +26,7 @@ from danl.tasks.binned_counts import BinnedTask
 from danl.tasks.column_counts import ColumnsTask
 from danl.tasks.fit_questions import FitTask
 from danl.tasks.null_model import NullTask
+from danl.tasks.several import SeveralTask
 from tests.flower.test_attacks import OPEN, ask, refused, site
 
 N = 60
@@ -166,3 +167,31 @@ def test_moments_are_of_combinations_that_many_have():
     """They are asked for before a fit, and are held against the same rule."""
     X = np.column_stack([np.arange(N) < 20, np.arange(N) < 21]).astype(float)
     assert refused(ask(site(X, Y, SiteRules()), MomentsTask(0)), "sparse-columns")
+
+
+# --- several questions in one message ---
+
+
+def several(*parts):
+    return SeveralTask(0, np.zeros(parts[0].w.size), parts)
+
+
+def test_a_question_beside_others_is_held_against_the_rules():
+    X, w = subgroup()
+    fit, certain = FitTask(0, np.zeros(4), 0.0), FitTask(0, w, 0.0)
+    asked = several(fit, certain)
+    assert not any(isinstance(part, Failure) for part in ask(site(X, Y, OPEN), asked).parts)
+    answered, alone = ask(site(X, Y, SiteRules()), asked).parts
+    assert not isinstance(answered, Failure)
+    assert refused(alone, "max-share")
+    assert alone == ask(site(X, Y, SiteRules()), certain)
+    assert refused(ask(site(X, Y, SiteRules(tasks=("hessian",))), asked), "tasks")
+
+
+def test_every_question_of_a_message_is_counted():
+    X = np.column_stack([AGE, OTHER])
+    fit = FitTask(0, np.zeros(2), 0.0)
+    parts = ask(site(X, Y, SiteRules(max_exchanges=2)), several(fit, fit, fit)).parts
+    assert [isinstance(part, Failure) for part in parts] == [False, False, True]
+    assert refused(parts[2], "max-exchanges")
+    assert refused(ask(site(X, Y, SiteRules(max_exchanges=2)), several(fit)), "max-exchanges")

@@ -72,6 +72,40 @@ def test_the_null_model_of_some_of_these_records_is_not_told(configs):
     assert not there.absent
 
 
+def test_tables_are_asked_for_in_one_message(configs):
+    plain = danl.glm("death ~ age", family="binomial", engine=engine_of(configs))
+    more = danl.glm("death ~ age", family="binomial", engine=engine_of(configs), meta=True, standardise=True)
+    assert more.exchanges == plain.exchanges
+
+
+def test_a_site_that_refuses_one_question_answers_the_others(configs):
+    configs[2] |= {"tasks": f"{TASKS},fit-questions,column-counts"}
+    options = {"family": "binomial", "meta": True, "standardise": True}
+    there = danl.glm("death ~ age + dose", engine=engine_of(configs), **options)
+    (left_out,) = there.meta.left_out
+    assert left_out.startswith("west: ")
+    assert "tasks: local-fit" in left_out
+    here = local(configs, "death ~ age + dose", **options)
+    assert there.exchanges == here.exchanges
+    assert not there.absent
+    np.testing.assert_allclose(there.coef, here.coef, rtol=1e-9)
+    np.testing.assert_allclose(there.scales, here.scales, rtol=1e-12)
+    assert there.meta.sites == ("north", "south")
+
+
+def test_a_table_that_no_site_answers_about_loses_nothing(configs):
+    for each in configs:
+        each |= {"tasks": f"{TASKS},fit-questions"}
+    options = {"family": "binomial", "meta": True, "standardise": True, "diagnostics": True}
+    with pytest.warns(danl.DanlWarning, match="no site answered"):
+        there = danl.glm("death ~ age", engine=engine_of(configs), **options)
+    assert (there.meta, there.scales, there.diagnostics) == (None, None, None)
+    for name in ("meta", "standardise", "binned-counts"):
+        assert any(note.startswith(f"{name}: no site answered: site north: tasks: ") for note in there.notes)
+    here = local(configs, "death ~ age", family="binomial")
+    np.testing.assert_allclose(there.std_err, here.std_err, rtol=1e-9)
+
+
 def test_a_cohort_is_the_local_one(configs):
     columns = ["age", "smoking", "dose", "death", "days"]
     there = danl.cohort(columns=columns, engine=engine_of(configs))

@@ -30,7 +30,7 @@ from danl.protocol.messages import (
     Task,
     packed_size,
 )
-from danl.protocol.own_tasks import OwnTask, field_names
+from danl.protocol.own_tasks import OwnTask, field_names, parts_of
 from danl.protocol.replies import Replies
 
 RANGE = 16
@@ -114,7 +114,7 @@ def _compressed_bytes(replies: Replies, row: int, d: int) -> int:
 
 def message_bytes(message: Task | Reply) -> int:
     """Bytes of a task that brings its own work, or of its reply."""
-    total, is_reply = 0, isinstance(message, Reply)
+    total, is_reply = sum(map(message_bytes, parts_of(message))), isinstance(message, Reply)
     for name in field_names(message):
         value = getattr(message, name)
         if isinstance(value, np.ndarray):

@@ -185,16 +185,33 @@ def field_names(message: object) -> tuple[str, ...]:
 
 
 def array_fields(message: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a message by the names of their fields."""
-    values = ((name, getattr(message, name)) for name in field_names(message))
-    return {name: value for name, value in values if isinstance(value, np.ndarray)}
+    """The arrays of a message, and of messages in it, by the names of their fields."""
+    found: dict[str, np.ndarray[Any, Any]] = {}
+    for part in (message, *parts_of(message)):
+        values = ((name, getattr(part, name)) for name in field_names(part))
+        found |= {_of(part, message, name): value for name, value in values if isinstance(value, np.ndarray)}
+    return found
 
 
 def number_fields(message: Any) -> dict[str, float]:
     """The floats of a message that must be finite: all but its loss, which is looked at by itself, and smoothness."""
-    names = (name for name in field_names(message) if name != "loss" and not name.endswith("smoothness"))
-    values = ((name, getattr(message, name)) for name in names)
-    return {name: float(value) for name, value in values if isinstance(value, float | np.floating)}
+    found: dict[str, float] = {}
+    for part in (message, *parts_of(message)):
+        names = (name for name in field_names(part) if name != "loss" and not name.endswith("smoothness"))
+        values = ((_of(part, message, name), getattr(part, name)) for name in names)
+        found |= {name: float(value) for name, value in values if isinstance(value, float | np.floating)}
+    return found
+
+
+def parts_of(message: object) -> tuple[Any, ...]:
+    """The messages in a message of several (`danl.tasks.several`)."""
+    parts = getattr(message, "parts", ())
+    return parts if isinstance(parts, tuple) else ()
+
+
+def _of(part: object, message: object, name: str) -> str:
+    """What a field is called: that of a part by the part, too."""
+    return name if part is message else f"{name} of {type(part).__name__}"
 
 
 def vectors_fault(reply: Any, lengths: Mapping[str, int], dtype: type = np.float64) -> str | None:

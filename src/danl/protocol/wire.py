@@ -2,6 +2,7 @@
 
     header    {"type": ..., "fields": {...}, "arrays": [[field, dtype, length], ...]}
 
+A field of several messages has their lengths among the fields, and their bytes, one after the other, as its array.
 Numbers in the header are exact: integers and booleans as JSON has them, floats as hexadecimal text ("0x1.8p+1", "nan").
 `decode` takes a message only if every part of it is as `encode` would have written it: known type, the type's fields
 and no others, vectors of the dtype the field has, no byte missing or left over. It never allocates more than a message
@@ -18,6 +19,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from danl.errors import InputError
 from danl.protocol.messages import TASKS, Failure, Reply, Task
 from danl.protocol.own_tasks import OWN_TASKS
 from danl.storage.arrays import UnreadableError, frame_header, frame_vectors, to_frame
@@ -27,9 +29,12 @@ COUNTS = 64
 """Numbers a column, and the outcome, that tables and histograms have at most (`danl.tasks`)."""
 FRAME = 1024
 """Bytes that header and framing of a message take at most, beside its arrays and the text of a failure."""
+MOST_PARTS = 8
+"""Messages in one message."""
 Message = Task | Reply | Failure
 TYPES: dict[str, type] = {kind.__name__: kind for task in TASKS for kind in (task, task.answer)} | {"Failure": Failure}
 DTYPES = {np.float64: "<f8", np.float32: "<f4", np.bool_: "|b1", np.int16: "<i2", np.int32: "<i4"}
+BYTES = "|u1"
 WireError = UnreadableError
 """Bytes that are no message."""
 
@@ -42,6 +47,7 @@ class _Field:
     scalar: type | None = None
     choices: tuple[str, ...] = ()  # the values of a Literal
     optional: bool = False
+    messages: bool = False  # several, in a message of their own
 
 
 def encode(message: Message) -> bytes:
@@ -51,7 +57,11 @@ def encode(message: Message) -> bytes:
     kind: type = type(message)
     for name, field in _fields(kind).items():
         value = getattr(message, name)
-        if field.arrays and value is not None:
+        if field.messages:
+            frames = [encode(part) for part in value]
+            scalars[name] = [len(frame) for frame in frames]
+            vectors[name] = np.frombuffer(b"".join(frames), np.uint8)
+        elif field.arrays and value is not None:
             vector = np.asarray(value)
             dtype = DTYPES.get(vector.dtype.type, "")
             vectors[name] = vector.astype(dtype if dtype in field.arrays else field.arrays[0], copy=False)
@@ -64,6 +74,10 @@ def encode(message: Message) -> bytes:
 
 def decode(data: bytes, *, most_bytes: int) -> Message:
     """The message of these bytes, of `most_bytes` at most; a `ValueError` says what is wrong with anything else."""
+    return _decoded(data, most_bytes)
+
+
+def _decoded(data: bytes, most_bytes: int, *, part: bool = False) -> Message:
     if not isinstance(data, bytes):
         raise WireError(f"a message is bytes, this is {type(data).__name__}")
     if len(data) > most_bytes:
@@ -75,18 +89,36 @@ def decode(data: bytes, *, most_bytes: int) -> Message:
     if kind is None:
         raise WireError(f"unknown type {str(header['type'])[:40]!r}")
     scalars, entries, expected = header["fields"], header["arrays"], _fields(kind)
+    if part and any(field.messages for field in expected.values()):
+        raise WireError("a message of several is in another one")
     if not isinstance(scalars, dict) or not isinstance(entries, list):
         raise WireError("fields must be an object and arrays a list")
     values: dict[str, Any] = frame_vectors(entries, body, _dtypes(kind))
     for name, value in scalars.items():
+        if name in expected and expected[name].messages:
+            values[name] = _parts(name, value, values.get(name))
+            continue
         if name not in expected or name in values:
             raise WireError(f"{kind.__name__} has no field {name[:40]!r}, or has it once")
         values[name] = _scalar(name, expected[name], value)
     missing = expected.keys() - values.keys()
     if missing:
         raise WireError(f"{kind.__name__} lacks {min(missing)}")
-    message: Message = kind(**values)
+    try:
+        message: Message = kind(**values)
+    except InputError as error:  # parts that cannot be together
+        raise WireError(str(error)) from None
     return message
+
+
+def _parts(name: str, lengths: Any, together: np.ndarray[Any, Any] | None) -> tuple[Message, ...]:
+    """The messages of these lengths, one after the other."""
+    whole = isinstance(lengths, list) and 0 < len(lengths) <= MOST_PARTS and all(type(n) is int for n in lengths)
+    if not whole or together is None or min(lengths) < 0 or sum(lengths) != together.size:
+        raise WireError(f"{name} are no messages")
+    ends = np.cumsum(lengths)
+    frames = [each.tobytes() for each in np.split(together, ends[:-1])]
+    return tuple(_decoded(frame, len(frame), part=True) for frame in frames)
 
 
 def _type(name: str) -> type | None:
@@ -98,11 +130,12 @@ def _type(name: str) -> type | None:
 
 
 def most_bytes(d: int, n_regions: int) -> int:
-    """The longest task or reply of a run with d coefficients: a Hessian in a basis that comes with it, and the frame.
+    """The longest task or reply of a run with d coefficients: all tables of a fit at once, four matrices, and frames.
 
-    A whole Hessian and a gradient are shorter, and where d is small so are the moments. A failure's text comes on top.
+    A Hessian in a basis that comes with it is shorter, and where d is small so are the moments. A failure's text comes
+    on top.
     """
-    return 8 * (d * d + d * (d + 1) // 2 + 4 * d + COUNTS * (d + 1)) + n_regions + FRAME
+    return 8 * (2 * d * (d + 1) + 4 * d + COUNTS * (d + 2)) + n_regions + 4 * FRAME
 
 
 def _scalar(name: str, field: _Field, value: Any) -> Any:
@@ -135,6 +168,8 @@ def _dtypes(kind: type) -> dict[str, tuple[str, ...]]:
 
 
 def _field(hint: Any) -> _Field:
+    if get_origin(hint) is tuple:
+        return _Field(arrays=(BYTES,), messages=True)
     choices = [hint] if get_origin(hint) in (None, Literal, np.ndarray) else list(get_args(hint))
     optional = NoneType in choices
     mains = [choice for choice in choices if choice is not NoneType]

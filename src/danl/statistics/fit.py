@@ -1,22 +1,22 @@
 """`GLMFit`: a fitted generalised linear model over sites, as a statistician reads it; and the fit that makes it.
 
 `fit_problem` runs the method, and then asks the sites once about the fitted model: everything in the tables comes from
-that one exchange. `danl.glm` is its door for formulas.
+that one exchange, each site's own fit and the deviations of the columns included. `danl.glm` is its door for formulas.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from danl.checks import check_choice, check_flag, check_share
 from danl.design.design import Design
-from danl.errors import bad_argument, warn
+from danl.errors import InputError, bad_argument, warn
 from danl.methods import AnyMethod
 from danl.objective.likelihood import family_of
 from danl.objective.problem import Problem, RemoteProblem
@@ -30,11 +30,12 @@ from danl.statistics.families import FitNumbers, fit_numbers
 from danl.statistics.fit_answers import FitAnswers, ask_about_fit
 from danl.statistics.held_engine import HeldEngine
 from danl.statistics.meta import MetaAnalysis, meta_analysis
-from danl.statistics.standardised import scales_of
+from danl.statistics.standardised import question, scales_of
 from danl.statistics.summary import INTERCEPT, lines_of
 from danl.tasks.fit_questions import Units
 from danl.wording import listed
 
+Made = TypeVar("Made")
 COVARIANCES = ("model", "HC0", "HC1")
 TOL = 1e-10
 MAX_ROUNDS = 200
@@ -189,7 +190,13 @@ def fit_of(
     units: Units = "clusters" if kind == "cluster" else "records" if kind in ("HC0", "HC1") else "none"
     if units == "records" and trials and weighted:
         raise bad_argument("covariance", kind, "'model' where records have both trials and weights")
-    answers = ask_about_fit(problem, result, engine, units=units, trials=trials)
+    besides: dict[str, dict[str, Any]] = {}
+    chosen = np.array([not _is_site_effect(design, place) for place in range(result.layout.n_coefficients)])
+    if tables.meta:
+        besides["local-fit"] = {"chosen": chosen, "trials": trials}
+    if tables.standardise:
+        besides["column-counts"] = question(result.layout.n_features)
+    answers = ask_about_fit(problem, result, engine, units=units, trials=trials, besides=besides)
     sums, order = answers.sums, lines_of(result.layout)
     rank = answers.covariance("model", dispersion=1.0, n=1.0)[1]
     numbers = fit_numbers(
@@ -200,16 +207,20 @@ def fit_of(
     )
     names = _names(problem)
     labels = [info.site or f"worker-{place}" for place, info in enumerate(problem.shard_info)]
-    meta, spread, diagnostics = None, None, None
-    if tables.meta:
-        chosen = np.array([not _is_site_effect(design, place) for place in range(result.layout.n_coefficients)])
-        meta = meta_analysis(problem, answers, engine, names, labels, chosen=chosen, trials=trials)
-    if tables.standardise:
-        scales = scales_of(problem, answers, engine)
-        spread = np.array([np.nan, *scales] if result.layout.intercept else scales)
-    if tables.diagnostics and family == "binomial":
-        diagnostics = diagnostics_of(problem, answers, engine)
-    more = sum(each is not None for each in (meta, spread, diagnostics))
+    lacking: list[str] = []
+
+    def made(wanted: bool, make: Callable[[], Made]) -> Made | None:
+        """A table beside the coefficients; a note where the sites do not tell enough for it."""
+        try:
+            return make() if wanted else None
+        except InputError as error:
+            lacking.append(str(error))
+            warn(f"glm: {error}")
+            return None
+
+    meta = made(tables.meta, lambda: meta_analysis(answers, names, labels, chosen))
+    scales = made(tables.standardise, lambda: scales_of(answers))
+    diagnostics = made(tables.diagnostics and family == "binomial", lambda: diagnostics_of(problem, answers, engine))
     return GLMFit(
         names=names,
         coef=result.w[order],
@@ -219,7 +230,7 @@ def fit_of(
         sites=tuple(_sites(problem, answers, labels)),
         absent=tuple(f"{labels[failure.worker]}: {failure.detail}" for failure in answers.asked.failures),
         result=result,
-        exchanges=len(result.history) + len(answers.rows) + more,
+        exchanges=len(result.history) + len(answers.rows) + (diagnostics is not None),
         design=design,
         n_clusters=clusters,
         small_sample=tables.small_sample,
@@ -227,10 +238,11 @@ def fit_of(
             *_notes(problem, result, answers),
             *_aliased(names, matrix.diagonal()[order]),
             *((NO_LIKELIHOOD,) if trials and weighted else ()),
+            *lacking,
         ),
         meta=meta,
         diagnostics=diagnostics,
-        scales=spread,
+        scales=None if scales is None else np.array([np.nan, *scales] if result.layout.intercept else scales),
     )
 
 

@@ -15,7 +15,7 @@ Clusters by site need no meat of the sites: the gradient of a site is what its c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,17 +56,36 @@ class Asked:
     failures: tuple[Failure, ...]
     rows: tuple[Row, ...]
 
+    def by_somebody(self, name: str) -> Asked:
+        """The same, where anybody answered."""
+        if not len(self.workers):
+            whys = sorted({failure.detail for failure in self.failures})
+            raise InputError(f"{name}: no site answered: {'; '.join(whys) or 'the run ended before'}")
+        return self
+
 
 def ask(problem: Problem | RemoteProblem, task: str, w: Array, engine: HeldEngine, **options: Any) -> Asked:
-    """Ask every worker one question about w."""
-    result = solve(problem, method=FollowUp(task, options), w0=w, monitor=False, engine=engine)
-    arrays = dict(result.products)
-    if "workers" not in arrays:
-        why = "; ".join(sorted({failure.detail for failure in result.failures})) or result.status
-        raise InputError(f"{task}: no site answered: {why}")
-    workers = arrays.pop("workers").astype(np.int64)
-    silent = {failure.worker: failure for failure in result.failures if failure.worker not in workers}
-    return Asked(workers, arrays, tuple(silent.values()), tuple(result.history))
+    """Ask every worker one question about w; an error where nobody answers."""
+    return ask_together(problem, {task: options}, w, engine)[task].by_somebody(task)
+
+
+def ask_together(
+    problem: Problem | RemoteProblem, questions: Mapping[str, Mapping[str, Any]], w: Array, engine: HeldEngine
+) -> dict[str, Asked]:
+    """Ask every worker several questions about w, by their names with what else they have: one exchange.
+
+    Some may have no answer from anybody (`Asked.by_somebody`).
+    """
+    result = solve(problem, method=FollowUp(tuple(questions.items())), w0=w, monitor=False, engine=engine)
+    answers = {}
+    for name in questions:
+        fields = [key for key in result.products if key.startswith(f"{name}.")]
+        own: dict[str, Any] = {key.removeprefix(f"{name}."): result.products[key] for key in fields}
+        workers, silent, whys = (own.pop(key, ()) for key in ("workers", "silent", "why"))
+        failures = {int(who): Failure(int(who), "refused", str(why)) for who, why in zip(silent, whys, strict=True)}
+        failures |= {failure.worker: failure for failure in result.failures if failure.worker not in workers}
+        answers[name] = Asked(np.asarray(workers), own, tuple(failures.values()), tuple(result.history))
+    return answers
 
 
 @dataclass(frozen=True)
@@ -82,6 +101,8 @@ class FitAnswers:
     """On half the square of every coefficient, in the sum over the rows."""
     null_deviance: float
     rows: tuple[Row, ...]
+    besides: Mapping[str, Asked]
+    """What was asked in the same exchange."""
 
     @property
     def sums(self) -> dict[str, float]:
@@ -148,9 +169,15 @@ class FitAnswers:
 
 
 def ask_about_fit(
-    problem: Problem | RemoteProblem, result: Result, engine: HeldEngine, *, units: Units = "none", trials: bool = False
+    problem: Problem | RemoteProblem,
+    result: Result,
+    engine: HeldEngine,
+    *,
+    units: Units = "none",
+    trials: bool = False,
+    besides: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> FitAnswers:
-    """Ask the workers what the tables of a fitted model are made of: one exchange.
+    """Ask the workers what the tables of a fitted model are made of, and other questions `besides`: one exchange.
 
     With offsets, or without an intercept, the model without features takes some more.
     """
@@ -159,11 +186,13 @@ def ask_about_fit(
     w = to_centred(result.w, layout, result.centre)
     null = float(result.w0[-1]) if layout.intercept and not np.any(result.w0[:-1]) else 0.0
     options = {"null": null, "units": units, "both": family in NOT_CANONICAL, "trials": trials}
-    asked = ask(asked_of, "fit-questions", w, engine, **options)
+    answers = ask_together(asked_of, {"fit-questions": options, **(besides or {})}, w, engine)
+    asked = answers.pop("fit-questions").by_somebody("fit-questions")
     deviance, rows = _null_deviance(asked_of, engine, null, asked, family)
     assert problem.alpha is not None
     weight = float(asked.arrays["sums"][:, SUMS.index("weight")].sum())
-    return FitAnswers(w, layout, result.centre, family, asked, problem.alpha * weight, deviance, (*asked.rows, *rows))
+    exchanges = (*asked.rows, *rows)
+    return FitAnswers(w, layout, result.centre, family, asked, problem.alpha * weight, deviance, exchanges, answers)
 
 
 def _null_deviance(
@@ -205,4 +234,4 @@ def _least_of_a_log_link(family: str, loss: float, first: float, second: float) 
     return loss + wanted - second - wanted * float(np.log(wanted / second))
 
 
-__all__ = ["FAMILY_OF_LOSS", "Asked", "FitAnswers", "ask", "ask_about_fit"]
+__all__ = ["FAMILY_OF_LOSS", "Asked", "FitAnswers", "ask", "ask_about_fit", "ask_together"]

@@ -23,10 +23,8 @@ from scipy.special import chdtrc, ndtri
 
 from danl.errors import InputError
 from danl.objective.centring import covariance_from_centred, from_centred
-from danl.objective.problem import Problem, RemoteProblem
 from danl.protocol.messages import Array, Mask, unpack
-from danl.statistics.fit_answers import FitAnswers, ask
-from danl.statistics.held_engine import HeldEngine
+from danl.statistics.fit_answers import FitAnswers
 from danl.statistics.summary import lines_of
 from danl.tasks.local_fit import ALIASED, EXACT, FACTS, FITTED, NO_OPTIMUM, TOO_FEW
 from danl.wording import coefficient
@@ -124,19 +122,9 @@ def combined(names: Sequence[str], sites: Sequence[str], b: Array, variances: Ar
     )
 
 
-def meta_analysis(
-    problem: Problem | RemoteProblem,
-    answers: FitAnswers,
-    engine: HeldEngine,
-    names: Sequence[str],
-    sites: Sequence[str],
-    *,
-    chosen: Mask,
-    trials: bool = False,
-) -> MetaAnalysis:
-    """Ask every site for its own fit of the `chosen` numbers of w, one exchange, and combine them."""
-    layout, centre = answers.layout, answers.centre
-    asked = ask(problem.centred_by(centre), "local-fit", answers.w, engine, chosen=chosen, trials=trials)
+def meta_analysis(answers: FitAnswers, names: Sequence[str], sites: Sequence[str], chosen: Mask) -> MetaAnalysis:
+    """Combine what every site told of its own fit of the `chosen` numbers of w."""
+    layout, centre, asked = answers.layout, answers.centre, answers.besides["local-fit"].by_somebody("meta")
     order = [place for place in lines_of(layout) if chosen[place]]
     b = np.full((len(order), len(asked.workers)), np.nan)
     variances, left_out, shown = b.copy(), [], []

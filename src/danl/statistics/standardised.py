@@ -6,12 +6,12 @@ sites. Columns of levels, 0 and 1, have one as well; their coefficients are easi
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from danl.objective.problem import Problem, RemoteProblem
 from danl.protocol.messages import Array
-from danl.statistics.fit_answers import FitAnswers, ask
-from danl.statistics.held_engine import HeldEngine
+from danl.statistics.fit_answers import FitAnswers
 from danl.tasks.binned_counts import HIDDEN
 from danl.tasks.column_counts import NUMBERS
 
@@ -26,9 +26,13 @@ def pooled_moments(weights: Array, means: Array, squares: Array) -> tuple[Array,
         return np.where(hidden, np.nan, mean), np.where(hidden, np.nan, np.sqrt(around / (total - 1.0)))
 
 
-def scales_of(problem: Problem | RemoteProblem, answers: FitAnswers, engine: HeldEngine) -> list[float]:
-    """The standard deviation of every column of the design: one exchange."""
-    groups = np.full(answers.layout.n_features + 1, NUMBERS)
-    asked = ask(problem, "column-counts", np.zeros_like(answers.w), engine, groups=groups, edges=np.empty(0)).arrays
+def question(n_features: int) -> dict[str, Any]:
+    """What column-counts is asked for moments."""
+    return {"groups": np.full(n_features + 1, NUMBERS), "edges": np.empty(0)}
+
+
+def scales_of(answers: FitAnswers) -> list[float]:
+    """The standard deviation of every column of the design."""
+    asked = answers.besides["column-counts"].by_somebody("standardise").arrays
     _, deviations = pooled_moments(asked["weight"][:, 0], asked["means"], asked["squares"])
     return list(map(float, deviations[: answers.layout.n_features]))

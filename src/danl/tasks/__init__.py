@@ -21,6 +21,7 @@ from danl.tasks.null_model import NullReply, NullTask
 from danl.tasks.proximal_step import ProximalStepReply, ProximalStepTask
 from danl.tasks.pruned_steps import PrunedStepsReply, PrunedStepsTask
 from danl.tasks.quadratic_steps import QuadraticStepsReply, QuadraticStepsTask
+from danl.tasks.several import SeveralReply, SeveralTask
 from danl.tasks.step_constants import StepConstantsReply, StepConstantsTask
 from danl.tasks.trial_losses import TrialLossesReply, TrialLossesTask
 
@@ -52,6 +53,8 @@ __all__ = [
     "PrunedStepsTask",
     "QuadraticStepsReply",
     "QuadraticStepsTask",
+    "SeveralReply",
+    "SeveralTask",
     "StepConstantsReply",
     "StepConstantsTask",
     "TrialLossesReply",

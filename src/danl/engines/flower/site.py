@@ -53,10 +53,23 @@ from danl.protocol.messages import (
 )
 from danl.protocol.own_tasks import FewRowsError, OwnTask
 from danl.protocol.wire import WireError, decode, encode, most_bytes
+from danl.tasks.several import SeveralReply, SeveralTask
 from danl.worker.worker import Worker
 
 LONGEST_DETAIL = 400
 """Characters of a refusal or an error that are sent."""
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """What the questions of a message are answered with."""
+
+    worker: Worker
+    shard: Shard
+    run: str
+    stamp: str | None
+    margins: KeptMargins
+    slots: KeptSlots
 
 
 @dataclass(frozen=True)
@@ -185,6 +198,27 @@ class Site:
         task = decode(data, most_bytes=most_bytes(d, d))  # type: ignore[arg-type]  # decode looks at the type itself
         if not isinstance(task, Task):
             raise WireError(f"a task is asked for, this is {type(task).__name__}")
+
+        desk = _Desk(worker, shard, terms.run, stamp, margins, slots)
+        return self._answer_each(task, desk) if isinstance(task, SeveralTask) else self._answer_one(task, desk)
+
+    def _answer_each(self, task: SeveralTask, desk: _Desk) -> SeveralReply:
+        """The answer to each part, or why there is none; where there is none to any, the error of the first."""
+        parts, errors = list[Reply | Failure](), list[Exception]()
+        for part in task.parts:
+            try:
+                parts.append(self._answer_one(part, desk))
+            except Exception as error:  # of this part: the others have answers
+                errors.append(error)
+                kind: FailureKind = "refused" if isinstance(error, RefusedError) else "error"
+                parts.append(Failure(desk.worker.index, kind, f"site {self.name}: {redacted(error)}"[:LONGEST_DETAIL]))
+        if len(errors) == len(parts):
+            raise errors[0]
+        return SeveralReply(desk.worker.index, task.exchange, tuple(parts))
+
+    def _answer_one(self, task: Task, desk: _Desk) -> Reply | Failure:
+        """The answer to one question, under the rules."""
+        worker, shard, d = desk.worker, desk.shard, desk.worker.objective.layout.n_coefficients
         chosen = isinstance(task, GradientTask) and task.choose
         trained, records = None, n_records(shard)
         if isinstance(task, GradientTask) and task.mask is not None and not chosen:
@@ -192,17 +226,17 @@ class Site:
         elif chosen:
             trained = 0  # the mask is the worker's to choose: known when it has answered
         self._refuse_if(self.rules.broken_by(task, records, d, trained))
-        self._claim(shard, stamp, binary=worker.objective.loss.binary, run=terms.run, cost=cost(task))
-        margins.put_back(worker.objective)
+        self._claim(shard, desk.stamp, binary=worker.objective.loss.binary, run=desk.run, cost=cost(task))
+        desk.margins.put_back(worker.objective)
         if self._overshot(worker, task, shard):
             return _overflowed(worker, task)
-        slots.put_back(worker, task)
+        desk.slots.put_back(worker, task)
         try:
             reply = worker.answer(task)
         except FewRowsError:
             raise RefusedError(f"min-rows: a draw of fewer rows than the {self.rules.min_rows} asked for") from None
-        margins.keep(worker.objective)
-        slots.keep(worker, task)
+        desk.margins.keep(worker.objective)
+        desk.slots.keep(worker, task)
         if chosen and isinstance(reply, GradientReply):
             self._refuse_if(self.rules.broken_by(task, records, d, int(reply.fragment.size)))
         return reply

@@ -25,6 +25,7 @@ from danl.objective.losses import LOSSES, MULTINOMIAL
 from danl.protocol.messages import TASKS, GradientTask, Task
 from danl.protocol.own_tasks import OWN_TASKS, OwnTask
 from danl.spec import unknown_name
+from danl.tasks.several import SeveralTask
 
 ALL, NONE = "all", "none"
 PRUNED = "pruned-gradient"
@@ -47,8 +48,11 @@ class RefusedError(InputError):
 
 
 def task_names() -> tuple[str, ...]:
-    """The tasks there are: those of Algorithm 1 and its readings, and those of other methods that are imported."""
-    return (*(task.name for task in TASKS), PRUNED, *OWN_TASKS)
+    """The tasks there are: those of Algorithm 1 and its readings, and those of other methods that are imported.
+
+    Several in one message are each held against the rules.
+    """
+    return (*(task.name for task in TASKS), PRUNED, *(name for name in OWN_TASKS if name != SeveralTask.name))
 
 
 def default_tasks() -> tuple[str, ...]:
