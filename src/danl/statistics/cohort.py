@@ -33,6 +33,7 @@ from danl.engines import Engine
 from danl.errors import InputError, bad_argument
 from danl.objective.problem import RemoteProblem
 from danl.protocol.messages import Array
+from danl.protocol.own_tasks import HIDDEN
 from danl.run.prepared import connected
 from danl.statistics.diagnostics import filled
 from danl.statistics.fit_answers import Asked, ask
@@ -40,7 +41,6 @@ from danl.statistics.glm import references_of
 from danl.statistics.held_engine import HeldEngine
 from danl.statistics.standardised import pooled_moments
 from danl.storage.atomic import write_text
-from danl.tasks.binned_counts import HIDDEN
 from danl.tasks.column_counts import NUMBERS
 from danl.wording import coefficient
 
