@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -122,7 +123,12 @@ def plain_number(value: float) -> str:
 
 def as_level(text: str) -> str:
     """A cell as the name of a level."""
-    return plain_number(float(text)) if _PLAIN.fullmatch(text) and len(text) <= 15 else text
+    return plain_number(float(text)) if _PLAIN.fullmatch(text) and len(text) <= 15 else composed(text)
+
+
+def composed(text: str) -> str:
+    """The same text with every accent in its letter: systems differ in that, and nobody sees it."""
+    return unicodedata.normalize("NFC", text)
 
 
 def read_records(path: Path, wanted: Sequence[str]) -> Records:
@@ -144,7 +150,7 @@ def _read_csv(path: Path, wanted: tuple[str, ...]) -> Records:
             header: list[str] = []
             while not header:
                 begins = rows.line_num + 1
-                header = [name.strip() for name in next(rows)]
+                header = [composed(name.strip()) for name in next(rows)]
             places = _places(path, header, wanted, begins)
             found: list[list[str]] = []
             lines: list[int] = []
@@ -238,15 +244,17 @@ def _read_parquet(path: Path, wanted: tuple[str, ...]) -> Records:
     with reading(path) as file:
         try:
             opened = pq.ParquetFile(file)
-            places = _places(path, list(opened.schema_arrow.names), wanted, 1)
-            table = opened.read(columns=list(wanted))
+            written = opened.schema_arrow.names
+            places = _places(path, [composed(name) for name in written], wanted, 1)
+            table = opened.read(columns=[written[places[name] - 1] for name in wanted])
         except (pa.ArrowInvalid, OSError):
             raise error_at(path, ": is not a Parquet file, or not a whole one") from None
     if table.num_rows == 0:
         raise error_at(path, ": there are no records")
     made = Records(path, {}, table.num_rows, None, places)
     for name in wanted:
-        cells, kind = table.column(name), table.schema.field(name).type
+        cells = table.column(written[places[name] - 1])
+        kind = cells.type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         if pa.types.is_temporal(kind):
@@ -266,7 +274,7 @@ def records_of_frame(frame: Any, wanted: Sequence[str], source: str = "load()") 
     """The wanted columns of a data frame, pandas' or another library's."""
     if not hasattr(frame, "columns"):
         raise bad_argument(source, type(frame).__name__, "a data frame with named columns", FRAME)
-    header = [str(name) for name in frame.columns]
+    header = [composed(str(name)) for name in frame.columns]
     wanted = tuple(dict.fromkeys(wanted))
     path = Path(source)
     places = _places(path, header, wanted, 1)
