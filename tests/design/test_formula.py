@@ -96,6 +96,14 @@ def test_names_and_levels_are_the_same_however_an_accent_is_written(tmp_path):
     assert read_model(Analysis("y ~ C(g, reference='e\u0301')")).factors[0].reference == "\u00e9"
 
 
+@pytest.mark.parametrize(
+    ("term", "instead"), [("factor(sex)", r"write C\(x\)"), ("offset(days)", r"beside the formula, as offset='log")]
+)
+def test_what_other_programs_write_is_answered_with_what_it_is_here(term, instead):
+    with pytest.raises(InputError, match=instead):
+        read_model(Analysis(f"visits ~ age + {term}"))
+
+
 def test_a_name_in_backticks_is_a_column_whatever_it_looks_like():
     frame = cohort(n=60, missing=0)
     frame["1"], frame["a.b"], frame["class"], frame["0"] = frame.age, frame.bmi, frame.smoking, frame.days * 1.0

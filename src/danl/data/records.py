@@ -200,6 +200,9 @@ def _places(path: Path, header: list[str], wanted: Sequence[str], line: int) -> 
         if at:
             places[name] = at[0]
     lacking = [name for name in wanted if name not in places]
+    if lacking and any(_is_other_encoding(name) for name in header):
+        fault = f"there is no column {lacking[0]!r}, and the line is not in UTF-8; {AS_UTF_8}"
+        raise error_at(path, f", line {line}: {fault}")
     if lacking:
         near = _nearest(lacking[0], header, places)
         hint = f"rename {near}" if near else "the header line must have it under this name"
@@ -228,12 +231,17 @@ def _of_texts(records: Records, name: str, texts: list[str]) -> Column:
     for row, text in enumerate(texts):
         if text not in known:
             missing = is_missing(text) or text in _NOTHING
-            if any("\udc80" <= letter <= "\udcff" for letter in text):
+            if _is_other_encoding(text):
                 raise records.error(row, name, f"is not in UTF-8; {AS_UTF_8}")
             known[text] = (float("nan") if missing or not is_number(text) else float(text), missing)
     found = [known[text] for text in texts]
     numbers = np.array([number for number, _ in found], dtype=np.float64)
     return Column(name, numbers, np.array([missing for _, missing in found]), np.array(texts, dtype=object))
+
+
+def _is_other_encoding(text: str) -> bool:
+    """Whether bytes of it were no UTF-8."""
+    return any("\udc80" <= letter <= "\udcff" for letter in text)
 
 
 def _read_parquet(path: Path, wanted: tuple[str, ...]) -> Records:

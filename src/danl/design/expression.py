@@ -36,6 +36,14 @@ SLOW = ("log", "log2", "log10", "log1p", "sqrt")
 """Functions that bring records nearer to one another."""
 OF_ALL_ROWS = ("scale", "center", "standardize", "bs", "cr", "cs", "cc", "ns", "te", "poly", "lag", "hashed")
 """What a formula may have elsewhere, and what depends on the other rows: on those of other sites, too."""
+ELSEWHERE = {
+    "factor": "write C(x)",
+    "offset": "give it beside the formula, as offset='log(days)'",
+    "cluster": "give it beside the formula, as cluster='ward'",
+    "ln": "write log(x)",
+    "pow": "write I(x**2)",
+}
+"""What other programs have in a formula, and what it is here."""
 LONGEST = 500
 """Characters an expression may have."""
 DEEPEST = 40
@@ -191,7 +199,8 @@ def _check(text: str, node: ast.expr, quoted: Mapping[str, str], names: dict[str
         if called in OF_ALL_ROWS:
             raise depends_on_rows(text, called)
         if called not in FUNCTIONS or len(node.args) != 1 or node.keywords:
-            raise InputError(f"formula: {text!r}: there is no function {called!r} of this kind; {ALLOWED}")
+            hint = ELSEWHERE.get(called, ALLOWED)
+            raise InputError(f"formula: {text!r}: there is no function {called!r} of this kind; {hint}")
         _check(text, node.args[0], quoted, names, depth + 1)
     else:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FUNCTIONS:
