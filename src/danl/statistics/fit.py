@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from danl.checks import check_choice, check_flag, check_share
+from danl.design.analysis import Analysis
 from danl.design.design import Design
 from danl.errors import InputError, bad_argument, warn
 from danl.methods import AnyMethod
@@ -58,6 +59,18 @@ class Tables:
         check_choice("covariance", self.covariance, COVARIANCES)
         for name in ("small_sample", "meta", "diagnostics", "standardise"):
             check_flag(name, getattr(self, name))
+
+    def check(self, analysis: Analysis) -> Tables:
+        """These tables, if they are some of this analysis: what its fit would leave out is refused before it starts."""
+        robust = self.covariance != "model"
+        if robust and analysis.cluster is not None:
+            allowed = f"left out with cluster={analysis.cluster!r}"
+            raise bad_argument("covariance", self.covariance, allowed, "clustered standard errors are robust, too")
+        if robust and analysis.trials is not None and analysis.weights is not None:
+            raise bad_argument("covariance", self.covariance, "'model' where records have both trials and weights")
+        if self.diagnostics and analysis.family_name != "binomial":
+            raise bad_argument("diagnostics", True, "left out", f"it is for family='binomial', not {analysis.family!r}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -168,6 +181,8 @@ def fit_problem(
     with HeldEngine(engine) as held:
         if isinstance(problem, RemoteProblem):
             problem = connected(problem, held)
+            if tables is not None and problem.design is not None:
+                tables.check(problem.design.analysis)
         result = solve(problem, method=method, engine=held, tol=tol, max_rounds=max_rounds, **options)
         return fit_of(problem, result, held, tables)
 
@@ -188,8 +203,6 @@ def fit_of(
     weighted = analysis is not None and analysis.weights is not None
     kind = tables.covariance if cluster is None else "cluster by site" if cluster == "site" else "cluster"
     units: Units = "clusters" if kind == "cluster" else "records" if kind in ("HC0", "HC1") else "none"
-    if units == "records" and trials and weighted:
-        raise bad_argument("covariance", kind, "'model' where records have both trials and weights")
     besides: dict[str, dict[str, Any]] = {}
     chosen = np.array([not _is_site_effect(design, place) for place in range(result.layout.n_coefficients)])
     if tables.meta:
