@@ -57,7 +57,7 @@ TASKS = "hessian,curvature,gradient,loss,moments"
 def test_the_null_model_is_of_the_records_of_the_deviance(configs):
     """A site that answers about the null model and not about the fit has no records in either."""
     configs[2] |= {"tasks": f"{TASKS},null-model"}
-    with pytest.warns(danl.DanlWarning, match="OTHER RECORDS"):
+    with pytest.warns(danl.DanlWarning, match="OTHER RECORDS.*; west did not answer about it"):
         there = danl.glm("death ~ age + dose", family="binomial", engine=engine_of(configs))
     assert [name.partition(":")[0] for name in there.absent] == ["west"]
     here = local(configs[:2], "death ~ age + dose", family="binomial")
@@ -91,6 +91,20 @@ def test_a_site_that_refuses_one_question_answers_the_others(configs):
     np.testing.assert_allclose(there.coef, here.coef, rtol=1e-9)
     np.testing.assert_allclose(there.scales, here.scales, rtol=1e-12)
     assert there.meta.sites == ("north", "south")
+
+
+def test_a_site_that_keeps_its_few_clusters_to_itself_is_in_the_other_tables(configs):
+    configs[2] |= {"min-rows": 40}
+    options = {"family": "binomial", "meta": True}
+    with pytest.warns(danl.DanlWarning, match="STANDARD ERRORS OF THE MODEL in place of cluster: west did not tell"):
+        there = danl.glm("death ~ age", engine=engine_of(configs), cluster="ward", **options)
+    here = local(configs, "death ~ age", **options)
+    np.testing.assert_allclose(there.std_err, here.std_err, rtol=1e-9)
+    assert (there.covariance_kind, there.n_clusters, there.absent) == ("model", 0, ())
+    assert there.numbers.records == here.numbers.records
+    assert there.exchanges == here.exchanges + 1
+    assert there.meta.sites == ("north", "south", "west")
+    assert any("in place of cluster" in note for note in there.notes)
 
 
 def test_a_table_that_no_site_answers_about_loses_nothing(configs):

@@ -210,6 +210,16 @@ def fit_of(
     if tables.standardise:
         besides["column-counts"] = question(result.layout.n_features)
     answers = ask_about_fit(problem, result, engine, units=units, trials=trials, besides=besides)
+    labels = [info.site or f"worker-{place}" for place, info in enumerate(problem.shard_info)]
+    lacking: list[str] = []
+    if answers.kept_back:
+        who = listed(labels[failure.worker] for failure in answers.kept_back)
+        lacking.append(
+            f"STANDARD ERRORS OF THE MODEL in place of {kind}: {who} did not tell the sums over {units} "
+            f"({answers.kept_back[0].detail}); take larger {units}, or cluster='site'"
+        )
+        warn(f"glm: {lacking[0]}")
+        kind = "model"
     sums, order = answers.sums, lines_of(result.layout)
     rank = answers.covariance("model", dispersion=1.0, n=1.0)[1]
     numbers = fit_numbers(
@@ -219,8 +229,6 @@ def fit_of(
         kind, dispersion=numbers.dispersion, n=numbers.weight, correction=tables.small_sample
     )
     names = _names(problem)
-    labels = [info.site or f"worker-{place}" for place, info in enumerate(problem.shard_info)]
-    lacking: list[str] = []
 
     def made(wanted: bool, make: Callable[[], Made]) -> Made | None:
         """A table beside the coefficients; a note where the sites do not tell enough for it."""
@@ -248,7 +256,7 @@ def fit_of(
         n_clusters=clusters,
         small_sample=tables.small_sample,
         notes=(
-            *_notes(problem, result, answers),
+            *_notes(problem, result, answers, labels),
             *_aliased(names, matrix.diagonal()[order]),
             *((NO_LIKELIHOOD,) if trials and weighted else ()),
             *lacking,
@@ -300,7 +308,9 @@ def _aliased(names: Sequence[str], variances: Array) -> tuple[str, ...]:
     )
 
 
-def _notes(problem: Problem | RemoteProblem, result: Result, answers: FitAnswers) -> tuple[str, ...]:
+def _notes(
+    problem: Problem | RemoteProblem, result: Result, answers: FitAnswers, labels: Sequence[str]
+) -> tuple[str, ...]:
     """What a reader of the tables must know."""
     notes = [*getattr(problem, "notes", ()), *result.notes]
     if problem.alpha:
@@ -314,10 +324,8 @@ def _notes(problem: Problem | RemoteProblem, result: Result, answers: FitAnswers
     elif result.status != "converged":
         doubt = f"NOT CONVERGED ({result.status}): these are not the numbers of the best model"
     elif answers.distance() > OTHER_SITES:
-        missing = listed([failure.worker for failure in answers.asked.failures])
-        who = (
-            f"workers {missing} did not answer about it" if missing else "some sites took part in one and not the other"
-        )
+        missing = listed(labels[failure.worker] for failure in answers.asked.failures)
+        who = f"{missing} did not answer about it" if missing else "some sites took part in one and not the other"
         doubt = (
             f"OTHER RECORDS: the model is {answers.distance():.2g} standard errors from the best one of the sites that "
             f"answered about it; {who}: fit again with the sites that stay"

@@ -16,7 +16,7 @@ Clusters by site need no meat of the sites: the gradient of a site is what its c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,8 @@ class FitAnswers:
     rows: tuple[Row, ...]
     besides: Mapping[str, Asked]
     """What was asked in the same exchange."""
+    kept_back: tuple[Failure, ...] = ()
+    """Who told everything but the sums over the units: without theirs there is no meat."""
 
     @property
     def sums(self) -> dict[str, float]:
@@ -179,7 +181,8 @@ def ask_about_fit(
 ) -> FitAnswers:
     """Ask the workers what the tables of a fitted model are made of, and other questions `besides`: one exchange.
 
-    With offsets, or without an intercept, the model without features takes some more.
+    With offsets, or without an intercept, the model without features takes some more; so does a site that keeps its
+    sums over the units to itself: all are asked again without these, so that the tables are of the same records.
     """
     family, layout = family_of(problem.loss), result.layout
     asked_of = problem.centred_by(result.centre)
@@ -187,12 +190,20 @@ def ask_about_fit(
     null = float(result.w0[-1]) if layout.intercept and not np.any(result.w0[:-1]) else 0.0
     options = {"null": null, "units": units, "both": family in NOT_CANONICAL, "trials": trials}
     answers = ask_together(asked_of, {"fit-questions": options, **(besides or {})}, w, engine)
-    asked = answers.pop("fit-questions").by_somebody("fit-questions")
+    asked, kept_back = answers.pop("fit-questions"), tuple[Failure, ...]()
+    if units != "none" and asked.failures:
+        without = ask_together(asked_of, {"fit-questions": options | {"units": "none"}}, w, engine)["fit-questions"]
+        rows_of_both = (*asked.rows, *without.rows)
+        if len(without.workers) > len(asked.workers):
+            asked, kept_back = without, asked.failures
+        asked = replace(asked, rows=rows_of_both)
+    asked = asked.by_somebody("fit-questions")
     deviance, rows = _null_deviance(asked_of, engine, null, asked, family)
     assert problem.alpha is not None
     weight = float(asked.arrays["sums"][:, SUMS.index("weight")].sum())
     exchanges = (*asked.rows, *rows)
-    return FitAnswers(w, layout, result.centre, family, asked, problem.alpha * weight, deviance, exchanges, answers)
+    penalty = problem.alpha * weight
+    return FitAnswers(w, layout, result.centre, family, asked, penalty, deviance, exchanges, answers, kept_back)
 
 
 def _null_deviance(
