@@ -100,6 +100,7 @@ def test_one_line_with_the_place_and_without_a_value(kind, good, tmp_path):
         ("smoking ~ age", "gaussian", ROWS, r"'smoking' \(2\): holds words, and with family gaussian .*='binomial'"),
         ("smoking ~ age", "poisson", ROWS, r"column 'smoking' \(2\): holds words, and with family poisson"),
         ("age ~ smoking", "gaussian", [*ROWS, "50,9,x,1"], r"line 7, .* a number among words; .* C\(smoking\) to"),
+        ("age ~ death", "negative-binomial:alpha=1", ROWS, r"line 2, .* a whole number, 0 or more, with fam"),
         ("age ~ death", "gamma", ["-61.5,never,x,0", *ROWS], r"line 2, .* above 0, with family gamma; mend the cell"),
     ],
 )

@@ -219,8 +219,11 @@ def _check_outcome(records: Records, analysis: Analysis, model: Model, complete:
     family = analysis.family_name
     if family == "binomial":
         fits, rule = (target == 0) | (target == 1), "must be 0 or 1, or one of two words"
-    elif family in ("poisson", "negative-binomial"):
-        fits, rule = target >= 0, f"must be 0 or more, with family {family}"
+    elif family == "poisson":
+        fits, rule = target >= 0, "must be 0 or more, with family poisson"
+    elif family == "negative-binomial":
+        fits = (target >= 0) & (target == np.floor(target))
+        rule = "must be a whole number, 0 or more, with family negative-binomial"
     elif family == "gamma":
         fits, rule = target > 0, "must be above 0, with family gamma"
     else:
