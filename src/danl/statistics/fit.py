@@ -256,7 +256,7 @@ def fit_of(
         n_clusters=clusters,
         small_sample=tables.small_sample,
         notes=(
-            *_notes(problem, result, answers, labels),
+            *_notes(problem, result, answers, numbers.dispersion, labels),
             *_aliased(names, matrix.diagonal()[order]),
             *((NO_LIKELIHOOD,) if trials and weighted else ()),
             *lacking,
@@ -309,7 +309,7 @@ def _aliased(names: Sequence[str], variances: Array) -> tuple[str, ...]:
 
 
 def _notes(
-    problem: Problem | RemoteProblem, result: Result, answers: FitAnswers, labels: Sequence[str]
+    problem: Problem | RemoteProblem, result: Result, answers: FitAnswers, dispersion: float, labels: Sequence[str]
 ) -> tuple[str, ...]:
     """What a reader of the tables must know."""
     notes = [*getattr(problem, "notes", ()), *result.notes]
@@ -323,11 +323,11 @@ def _notes(
         doubt = "SEPARABLE: without a penalty there is no best model, and these numbers mean nothing"
     elif result.status != "converged":
         doubt = f"NOT CONVERGED ({result.status}): these are not the numbers of the best model"
-    elif answers.distance() > OTHER_SITES:
+    elif (distance := answers.distance(dispersion)) > OTHER_SITES:
         missing = listed(labels[failure.worker] for failure in answers.asked.failures)
         who = f"{missing} did not answer about it" if missing else "some sites took part in one and not the other"
         doubt = (
-            f"OTHER RECORDS: the model is {answers.distance():.2g} standard errors from the best one of the sites that "
+            f"OTHER RECORDS: the model is {distance:.2g} standard errors from the best one of the sites that "
             f"answered about it; {who}: fit again with the sites that stay"
         )
     if doubt and not endless(result):  # of that the run has warned

@@ -133,11 +133,14 @@ class FitAnswers:
         both = self.asked.arrays["observed"].shape[1] > 0
         return self._matrix("observed") + np.diag(self._penalties) if both else self.expected
 
-    def distance(self) -> float:
-        """How far w is from the best model of those that answered: the Newton decrement in standard errors."""
+    def distance(self, dispersion: float) -> float:
+        """How far w is from the best model of those that answered: the Newton decrement in standard errors.
+
+        Where there are no residuals there are none, and the distance is 0.
+        """
         gradient = self.asked.arrays["gradient"].sum(axis=0) + self._penalties * self.w
         inverse = inverse_of(self.observed, self.layout)[0]
-        return float(np.sqrt(max(gradient @ inverse @ gradient, 0.0)))
+        return float(np.sqrt(max(gradient @ inverse @ gradient, 0.0) / dispersion)) if dispersion > 0 else 0.0
 
     def covariance(self, kind: str, *, dispersion: float, n: float, correction: bool = True) -> tuple[Array, int, int]:
         """Of the numbers of w, for the columns as they were; the rank, and the number of clusters (0 of the others)."""
