@@ -241,7 +241,10 @@ def solved_within(rows: Sequence[Judged], label: str, name: str, gap: float) -> 
 
 
 def curves(rows: Sequence[Judged], path: Path, data: Sequence[str], penalty: str, workers: int, scheme: str) -> Path:
-    """Gap against exchanges and against bytes: the median over the seeds, and the band between least and most."""
+    """Gap against exchanges and against bytes: the median over the seeds, and the band between least and most.
+
+    First-order methods, which are many and close to each other, have thin lines and no band.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -249,7 +252,9 @@ def curves(rows: Sequence[Judged], path: Path, data: Sequence[str], penalty: str
 
     own = [row for row in rows if (row.run.penalty, row.run.workers, row.run.partition) == (penalty, workers, scheme)]
     names = labels(own)
-    looks = styles(names)
+    looks, thin = styles(names), set(labels(row for row in own if not row.rival.second_order))
+    for label in thin:
+        looks[label] |= {"linewidth": 0.8, "zorder": 1}
     figure, panels = plt.subplots(2, len(data), figsize=(4.6 * len(data), 7.2), squeeze=False)
     for column, name in enumerate(data):
         for label in names:
@@ -265,7 +270,10 @@ def curves(rows: Sequence[Judged], path: Path, data: Sequence[str], penalty: str
             sent = np.median([_padded(run["up"], length) for run in runs], axis=0)
             for panel, x in ((panels[0, column], np.arange(1, length + 1)), (panels[1, column], sent)):
                 panel.plot(x, middle, label=label, **looks[label])
-                panel.fill_between(x, low, np.minimum(high, 1e3), color=looks[label]["color"], alpha=0.12, linewidth=0)
+                if label not in thin:
+                    panel.fill_between(
+                        x, low, np.minimum(high, 1e3), color=looks[label]["color"], alpha=0.12, linewidth=0
+                    )
         for panel, text in ((panels[0, column], MEASURES["exchanges"]), (panels[1, column], MEASURES["up"])):
             panel.set(yscale="log", xscale="log", xlabel=text, ylim=(1e-14, 10))
             panel.grid(alpha=0.3)
@@ -308,7 +316,7 @@ def sentences(rows: Sequence[Judged]) -> list[str]:
                 f"`{label}` gets to 1e-8 on {share(label, 1e-8)} problems; where `danl` does, too, it sends "
                 f"{middle:.2g} times the bytes of `danl` at the median and {least:.2g} times at best."
             )
-    first_order = [rival for rival in labels(rows) if rival in ("gd", "fedavg", "accelerated-sgd", "svrg", "dsgd")]
+    first_order = labels(row for row in rows if not row.rival.second_order)
     got = [share(label, 1e-4) for label in first_order]
     pairs = ", ".join(f"`{label}` {count}" for label, count in zip(first_order, got, strict=True))
     told.append(f"First-order methods that reach 1e-4 within the exchanges allowed: {pairs}.")

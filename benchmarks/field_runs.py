@@ -69,7 +69,6 @@ class Rival:
     """Where the step size is from."""
     grid: tuple[float, ...] = ()
     second_order: bool = True
-    graph: bool = False
     policy: str = "full"
     most_workers: int | None = None
     """It is left out of runs with more."""
@@ -92,9 +91,9 @@ RIVALS = (
     Rival("svrg", "svrg:learning_rate={}/L", "tuned", WIDE, second_order=False),
     Rival("spider-sqn", "spider-sqn:learning_rate={}", "tuned", (0.05, 0.1, 0.25, 0.5, 1.0)),
     Rival("pruned-sgd", "pruned-sgd:learning_rate={}/L", "tuned", WIDE, second_order=False),
-    Rival("dsgd", "dsgd:learning_rate={}/L", "tuned", WIDE, second_order=False, graph=True),
-    Rival("st-sopro", "st-sopro", "safe damping", graph=True),
-    Rival("vr-sqn", "vr-sqn:alpha={}", "tuned", (0.02, 0.05, 0.1, 0.3, 1.0), graph=True),
+    Rival("dsgd", "dsgd:learning_rate={}/L", "tuned", WIDE, second_order=False),
+    Rival("st-sopro", "st-sopro", "safe damping"),
+    Rival("vr-sqn", "vr-sqn:alpha={}", "tuned", (0.02, 0.05, 0.1, 0.3, 1.0)),
 )
 
 

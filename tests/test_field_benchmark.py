@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from benchmarks.field_report import (
     GAPS,
+    MEASURES,
     Judged,
     against_table,
     by_problem,
@@ -83,7 +84,12 @@ def made_up(label, seed, exchanges):
     """A run that got to every gap after so many exchanges."""
     rival = next(each for each in RIVALS if each.label == label)
     run = FieldRun("a1a", "alpha=0.001", 10, "iid", seed, rival.spec)
-    return Judged(run, rival, "max_rounds", {("exchanges", gap): float(exchanges) for gap in GAPS}, {})
+    return Judged(run, rival, "max_rounds", {(name, gap): float(exchanges) for name in MEASURES for gap in GAPS}, {})
+
+
+def test_every_first_order_method_is_in_the_sentence_about_them():
+    told = sentences([made_up(rival.label, 0, 5) for rival in RIVALS])[-1]
+    assert all((f"`{rival.label}`" in told) != rival.second_order for rival in RIVALS)
 
 
 def test_all_of_a_tie_take_the_least():
