@@ -62,6 +62,14 @@ def n_records(shard: Shard) -> int:
     return len(np.unique(counted))
 
 
+def weight_fault(shard: Shard, max_share: float) -> str | None:
+    """What is wrong with the sum of the records' weights; None where nothing is."""
+    if shard.weights is None:
+        return None
+    fault = _too_few(_by_record(shard.weights, record_codes(shard)), max_share, 1)
+    return None if fault is None else f"of the rows' weights {fault}"
+
+
 def dominated(
     objective: LocalObjective,
     shard: Shard,

@@ -29,7 +29,15 @@ from danl.design.analysis import Analysis
 from danl.design.design import Design
 from danl.design.formula import read_model
 from danl.design.survey import survey
-from danl.engines.flower.dominance import column_fault, dominated, n_records, overshoots, rounds, sum_fault
+from danl.engines.flower.dominance import (
+    column_fault,
+    dominated,
+    n_records,
+    overshoots,
+    rounds,
+    sum_fault,
+    weight_fault,
+)
 from danl.engines.flower.kept_margins import KeptMargins, terms_digest
 from danl.engines.flower.kept_rows import KeptRows, folder_of_copies
 from danl.engines.flower.kept_slots import KeptSlots
@@ -129,11 +137,16 @@ class Site:
         reference = self.reference
 
         def read() -> Shard:
-            return reference.read() if design is None else design.shard(reference.records(design.needed), self.name)
+            if design is None:
+                return reference.read()
+            records = reference.records(design.needed)
+            for counts, levels in design.levels_of(records):
+                self._refuse_if(self.rules.broken_by_levels(counts, levels))
+            return design.shard(records, self.name)
 
         if reference.path is None:
             return read()
-        terms = [reference.to_dict(), self.name, None if design is None else design.to_dict()]
+        terms = [reference.to_dict(), self.name, None if design is None else [design.to_dict(), repr(self.rules)]]
         return KeptRows(reference.path, self.copies).read(read, json.dumps(terms))
 
     def _allowed_rows(self, design: Design | None) -> Shard:
@@ -166,6 +179,8 @@ class Site:
         records = n_records(shard)
         if self.rules.tellable_count(records) is None:
             raise RefusedError(f"min-cell: {self.rules.count(records)} rows")
+        if fault := weight_fault(shard, self.rules.max_share):  # their sum is told
+            raise RefusedError(f"max-share: {fault}")
         self._claim(shard, stamp, outputs=outputs_of(made))
         info = dataclasses.replace(self._told(info_of(shard, made.binary)), site=self.name)
         return json.dumps({"site": self.name, "facts": dataclasses.asdict(info)})
@@ -195,6 +210,15 @@ class Site:
             return self._failed(worker, "error", redacted(error))
 
     def _answer(self, data: object, terms: Opening, margins: KeptMargins, slots: KeptSlots) -> Reply | Failure:
+        try:
+            task, desk = self._read_task(data, terms, margins, slots)
+        except Exception:
+            self._spend()  # what is wrong with task or records is an answer, too
+            raise
+        return self._answer_each(task, desk) if isinstance(task, SeveralTask) else self._answer_one(task, desk)
+
+    def _read_task(self, data: object, terms: Opening, margins: KeptMargins, slots: KeptSlots) -> tuple[Task, _Desk]:
+        """The task, and what it is answered with."""
         self._refuse_if(self.rules.broken_by_loss(terms.loss))
         stamp, design = self._stamp(terms.loss, terms.feature_names, terms.design), terms.design_of_rows()
         shard = self._allowed_rows(design)
@@ -203,9 +227,7 @@ class Site:
         task = decode(data, most_bytes=most_bytes(d, d))  # type: ignore[arg-type]  # decode looks at the type itself
         if not isinstance(task, Task):
             raise WireError(f"a task is asked for, this is {type(task).__name__}")
-
-        desk = _Desk(worker, shard, terms.run, stamp, margins, slots)
-        return self._answer_each(task, desk) if isinstance(task, SeveralTask) else self._answer_one(task, desk)
+        return task, _Desk(worker, shard, terms.run, stamp, margins, slots)
 
     def _answer_each(self, task: SeveralTask, desk: _Desk) -> SeveralReply:
         """The answer to each part, or why there is none; where there is none to any, the error of the first."""
