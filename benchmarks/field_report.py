@@ -104,9 +104,12 @@ def by_problem_headers(rows: Sequence[Judged]) -> list[str]:
 
 
 def by_problem(rows: Sequence[Judged], name: str, gap: float, workers: int, partition: str) -> str:
-    """Of every data set and penalty the median over the seeds; a dash where the median run does not get there."""
+    """Of every data set and penalty the median over the seeds; a dash where the median run does not get there.
+
+    Methods that would have dashes alone are named below the table.
+    """
     own = [row for row in rows if (row.run.workers, row.run.partition) == (workers, partition)]
-    header, lines = by_problem_headers(own), []
+    header, lines, nowhere = by_problem_headers(own), [], []
     for label in labels(own):
         cells = []
         for problem in header[1:]:
@@ -116,21 +119,30 @@ def by_problem(rows: Sequence[Judged], name: str, gap: float, workers: int, part
                 if row.rival.label == label and f"{row.run.data}, {row.run.penalty}" == problem
             ]
             cells.append(short(float(np.median(values)) if values else math.inf))
-        lines.append([f"`{label}`", *cells])
-    return markdown_table(header, lines)
+        if all(cell == short(math.inf) for cell in cells):
+            nowhere.append(f"`{label}`")
+        else:
+            lines.append([f"`{label}`", *cells])
+    table = markdown_table(header, lines)
+    return f"{table}\n\nOn none of them there: {', '.join(nowhere)}." if nowhere else table
 
 
 def winners(rows: Sequence[Judged], name: str, gap: float) -> dict[str, int]:
-    """How often each method takes the least of something, over all problems that somebody solves."""
-    best: dict[tuple[Any, ...], tuple[float, str]] = {}
-    for row in rows:
-        cost = row.costs[name, gap]
-        if math.isfinite(cost) and cost < best.get(row.run.problem, (math.inf, ""))[0]:
-            best[row.run.problem] = cost, row.rival.label
+    """How often each method takes the least of something, over all problems that somebody solves; all of a tie do."""
+    best = least(rows, name, gap)
     counted: dict[str, int] = {}
-    for _, label in best.values():
-        counted[label] = counted.get(label, 0) + 1
+    for row in rows:
+        if math.isfinite(row.costs[name, gap]) and row.costs[name, gap] == best[row.run.problem]:
+            counted[row.rival.label] = counted.get(row.rival.label, 0) + 1
     return dict(sorted(counted.items(), key=lambda pair: -pair[1]))
+
+
+def least(rows: Iterable[Judged], name: str, gap: float) -> dict[tuple[Any, ...], float]:
+    """Of every problem the least that any method takes."""
+    best: dict[tuple[Any, ...], float] = {}
+    for row in rows:
+        best[row.run.problem] = min(best.get(row.run.problem, math.inf), row.costs[name, gap])
+    return best
 
 
 def winners_table(rows: Sequence[Judged]) -> str:
@@ -193,27 +205,22 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def profile(rows: Sequence[Judged], path: Path, gap: float = 1e-8) -> Path:
-    """Performance profiles (Dolan & Moré, 2002): the share of problems solved at most so many times the least cost."""
+    """Performance profiles (Dolan & Moré, 2002): the share of problems solved at most so many times the least cost.
+
+    The share is of the problems that a method was run on.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     names = labels(rows)
-    looks, problems = styles(names), {row.run.problem for row in rows}
+    looks = styles(names)
     figure, panels = plt.subplots(1, len(PROFILED), figsize=(4.2 * len(PROFILED), 4.0), sharey=True)
     for panel, name in zip(panels, PROFILED, strict=True):
-        best: dict[tuple[Any, ...], float] = {}
-        for row in rows:
-            best[row.run.problem] = min(best.get(row.run.problem, math.inf), row.costs[name, gap])
         for label in names:
-            ratios = [
-                row.costs[name, gap] / best[row.run.problem]
-                for row in rows
-                if row.rival.label == label and math.isfinite(row.costs[name, gap])
-            ]
-            share = [sum(ratio <= factor for ratio in ratios) / len(problems) for factor in FACTORS]
-            if ratios:
+            share = solved_within(rows, label, name, gap)
+            if share[-1]:
                 panel.step(FACTORS, share, where="post", label=label, **looks[label])
         panel.set(xscale="log", xlabel=f"{MEASURES[name]}, over the least", ylim=(0, 1.02), xlim=(1, FACTORS[-1]))
         panel.grid(alpha=0.3)
@@ -224,6 +231,13 @@ def profile(rows: Sequence[Judged], path: Path, gap: float = 1e-8) -> Path:
     figure.savefig(path, dpi=110)
     plt.close(figure)
     return path
+
+
+def solved_within(rows: Sequence[Judged], label: str, name: str, gap: float) -> list[float]:
+    """The share of its problems that a method solves at most so many times the least cost, for each of `FACTORS`."""
+    best, own = least(rows, name, gap), [row for row in rows if row.rival.label == label]
+    costs = [(row.costs[name, gap], best[row.run.problem]) for row in own if math.isfinite(row.costs[name, gap])]
+    return [sum(cost <= factor * lowest for cost, lowest in costs) / len(own) for factor in FACTORS]
 
 
 def curves(rows: Sequence[Judged], path: Path, data: Sequence[str], penalty: str, workers: int, scheme: str) -> Path:

@@ -88,7 +88,7 @@ RIVALS = (
     Rival("fedsn", "fedsn:steps=20,learning_rate={}/L", "tuned", WIDE),
     Rival("gd", "gd", "1 / L", second_order=False),
     Rival("fedavg", "fedavg", "10 steps of 1 / L", second_order=False),
-    Rival("accelerated-sgd", "accelerated-sgd", "1 / (2 L), growing (AC-SA)", second_order=False),
+    Rival("accelerated-sgd", "accelerated-sgd", "Lan's: 1 / (2 L), less by the noise (AC-SA)", second_order=False),
     Rival("svrg", "svrg:learning_rate={}/L", "tuned", WIDE, second_order=False),
     Rival("spider-sqn", "spider-sqn:learning_rate={}", "tuned", (0.05, 0.1, 0.25, 0.5, 1.0)),
     Rival("pruned-sgd", "pruned-sgd:learning_rate={}/L", "tuned", WIDE, second_order=False),

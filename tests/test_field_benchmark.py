@@ -5,7 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.field_report import GAPS, Judged, against_table, by_problem, overview, sentences, winners, winners_table
+from benchmarks.field_report import (
+    GAPS,
+    Judged,
+    against_table,
+    by_problem,
+    overview,
+    sentences,
+    solved_within,
+    winners,
+    winners_table,
+)
 from benchmarks.field_runs import QUICK, RIVALS, FieldRun, FieldStore, Rival, execute
 
 FEW = tuple(rival for rival in RIVALS if rival.label in ("danl", "newton", "giant", "gd"))
@@ -67,6 +77,37 @@ def test_tables_are_made_of_the_runs(rows):
     assert 1 <= len(sentences(rows)) <= 10
     gd = next(row for row in rows if row.rival.label == "gd")
     assert math.isinf(gd.costs["exchanges", 1e-12])  # 13 exchanges are not enough
+
+
+def made_up(label, seed, exchanges):
+    """A run that got to every gap after so many exchanges."""
+    rival = next(each for each in RIVALS if each.label == label)
+    run = FieldRun("a1a", "alpha=0.001", 10, "iid", seed, rival.spec)
+    return Judged(run, rival, "max_rounds", {("exchanges", gap): float(exchanges) for gap in GAPS}, {})
+
+
+def test_all_of_a_tie_take_the_least():
+    rows = [made_up("danl", 0, 5), made_up("newton", 0, 5), made_up("danl", 1, 7), made_up("newton", 1, 6)]
+    assert winners(rows, "exchanges", 1e-8) == {"newton": 2, "danl": 1}
+
+
+def test_who_gets_nowhere_is_named_below_the_table():
+    rows = [made_up("danl", 0, 5), made_up("gd", 0, math.inf)]
+    table, below = by_problem(rows, "exchanges", 1e-8, 10, "iid").split("\n\n")
+    assert "`danl` | 5 |" in table
+    assert "`gd`" not in table
+    assert below == "On none of them there: `gd`."
+
+
+def test_a_profile_is_of_the_problems_that_a_method_was_run_on():
+    rows = [
+        *(made_up("danl", seed, 5) for seed in range(4)),
+        made_up("fednl-ls", 0, 10),
+        made_up("fednl-ls", 1, math.inf),
+    ]
+    assert solved_within(rows, "danl", "exchanges", 1e-8)[0] == 1.0
+    assert solved_within(rows, "fednl-ls", "exchanges", 1e-8)[0] == 0.0
+    assert solved_within(rows, "fednl-ls", "exchanges", 1e-8)[-1] == 0.5  # of the two it was run on
 
 
 def test_a_step_size_is_the_one_that_ended_lowest(tmp_path):

@@ -82,6 +82,22 @@ def test_a_cohort(files, tmp_path, capsys):
     assert done.json["sites"] == ["north", "south", "west", "all sites"]
 
 
+def test_a_cohort_that_is_there_is_kept_and_one_that_cannot_be_written_is_said_before(files, tmp_path, capsys):
+    words = ("cohort", *files, "--columns", "age,dose", "--out", "table")
+    assert run(capsys, *words).status == 0
+    first = (tmp_path / "table" / "cohort.txt").read_text()
+    done = run(capsys, "cohort", *files, "--columns", "age,smoking", "--out", "table")
+    assert done.status == 2
+    assert "--out='table': holds a table already (cohort.csv); choose another folder or add --force" in done.err
+    assert (tmp_path / "table" / "cohort.txt").read_text() == first
+    assert run(capsys, "cohort", *files, "--columns", "age,smoking", "--out", "table", "--force").status == 0
+    assert (tmp_path / "table" / "cohort.txt").read_text() != first
+    for place in ("north.csv", "north.csv/table"):
+        done = run(capsys, "cohort", *files, "--columns", "age,dose", "--out", place)
+        assert done.status == 2
+        assert f"--out='{place}'" in done.err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

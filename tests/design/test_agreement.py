@@ -80,6 +80,20 @@ def test_a_level_that_one_site_alone_has_is_noted():
     assert notes[0].startswith("w[Never]: south alone has this level; if it is another spelling")
 
 
+def test_levels_that_one_site_alone_has_are_one_note():
+    notes = agreed("y ~ w", north=words("a", "b"), south=words("a", "c", "d")).notes
+    assert [note.partition(";")[0] for note in notes] == [
+        "w[b]: north alone has this level",
+        "w: south alone has the levels 'c' and 'd'",
+    ]
+
+
+def test_an_outcome_of_one_word():
+    outcome = Analysis("w ~ y", family="binomial")
+    with pytest.raises(InputError, match=r"the outcome 'w' is 'a' at every site; there is nothing to explain"):
+        agreed(outcome, north=words("a"), south=words("a"))
+
+
 def test_types_that_differ():
     numbers = words("a", "b").assign(w=np.arange(8.0))
     with pytest.raises(InputError, match=r"column 'w' holds numbers at south and words at north.*write C\(w\)"):

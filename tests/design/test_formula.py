@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from danl.data.records import records_of_frame
+from danl.data.records import read_records, records_of_frame
 from danl.design.agreement import agree
 from danl.design.analysis import Analysis
 from danl.design.expression import parse
@@ -70,6 +70,38 @@ def _plain(name):
     name = re.sub(r"poly\(age, 3, raw=True\)\[1\]", "age", name)
     name = re.sub(r"poly\(age, 3, raw=True\)\[(\d)\]", r"I(age ** \1)", name)
     return ":".join(sorted(name.replace("`", "").split(":")))
+
+
+@pytest.mark.parametrize("name", ["crea_\u00b5mol", "x\u00b2", "\ufb01eld", "\u00aa", "\u017fex"])
+@pytest.mark.parametrize("written", ["{}", "`{}`", "I({} * 2)", "log(`{}`)", "C({})"])
+def test_a_name_that_python_reads_as_another_one_is_the_column_as_it_stands(name, written):
+    frame = cohort(n=60, missing=0)
+    frame[name] = frame.days
+    right = written.format(name)
+    design, shard = design_and_matrix(f"visits ~ age + {right}", frame, offset=name)
+    assert set(design.needed) == {"visits", "age", name}
+    expected = design_and_matrix(f"visits ~ age + {written.format('days')}", frame)[1]
+    np.testing.assert_array_equal(shard.X, expected.X)
+
+
+def test_names_and_levels_are_the_same_however_an_accent_is_written(tmp_path):
+    apart, joined = "gro\u0308\u00dfe", "gr\u00f6\u00dfe"
+    frame = pd.DataFrame({apart: [1.0, 2.0, 4.0, 5.0], "g": ["e\u0301", "\u00e9", "a", "a"], "y": [1.0, 0.0, 2.0, 5.0]})
+    frame.to_csv(tmp_path / "cells.csv", index=False)
+    model = read_model(Analysis(f"y ~ {apart} + g"))
+    assert model.names == ("y", joined, "g")
+    for records in (records_of_frame(frame, model.names), read_records(tmp_path / "cells.csv", model.names)):
+        assert records.columns[joined].numbers.tolist() == [1.0, 2.0, 4.0, 5.0]
+        assert records.columns["g"].labels.tolist() == ["\u00e9", "\u00e9", "a", "a"]
+    assert read_model(Analysis("y ~ C(g, reference='e\u0301')")).factors[0].reference == "\u00e9"
+
+
+@pytest.mark.parametrize(
+    ("term", "instead"), [("factor(sex)", r"write C\(x\)"), ("offset(days)", r"beside the formula, as offset='log")]
+)
+def test_what_other_programs_write_is_answered_with_what_it_is_here(term, instead):
+    with pytest.raises(InputError, match=instead):
+        read_model(Analysis(f"visits ~ age + {term}"))
 
 
 def test_a_name_in_backticks_is_a_column_whatever_it_looks_like():

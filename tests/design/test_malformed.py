@@ -40,6 +40,10 @@ MALFORMED = {
         with_row(f"50,J\xf8{SECRET},x,0").encode("latin-1"),
         r"line 4, column 'smoking' \(2\): is not in UTF-8",
     ),
+    "a header line in Latin-1": (
+        text(*ROWS, header="age,smoking,remark,d\xe9ath").encode("latin-1"),
+        "line 1: there is no column 'death', and the line is not in UTF-8; save",
+    ),
     "in UTF-16": (text(*ROWS).encode("utf-16"), "line 1: is in UTF-16"),
     "a decimal comma": (with_row('"61,5",never,x,0'), r"line 4, column 'age' \(1\): has a decimal comma"),
     "decimal commas without quotes": (with_row("61,5,never,x,0"), r"line 4: found 5 cells, expected 4 .*decimal comma"),
@@ -88,6 +92,24 @@ def test_one_line_with_the_place_and_without_a_value(kind, good, tmp_path):
     assert str(tmp_path) not in said
     for value in ("61.5", "48.25", "61,5", "1961"):
         assert value not in said
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "rows", "expected"),
+    [
+        ("smoking ~ age", "gaussian", ROWS, r"'smoking' \(2\): holds words, and with family gaussian .*='binomial'"),
+        ("smoking ~ age", "poisson", ROWS, r"column 'smoking' \(2\): holds words, and with family poisson"),
+        ("age ~ smoking", "gaussian", [*ROWS, "50,9,x,1"], r"line 7, .* a number among words; .* C\(smoking\) to"),
+        ("age ~ death", "negative-binomial:alpha=1", ROWS, r"line 2, .* a whole number, 0 or more, with fam"),
+        ("age ~ death", "gamma", ["-61.5,never,x,0", *ROWS], r"line 2, .* above 0, with family gamma; mend the cell"),
+    ],
+)
+def test_what_is_to_be_done_about_words_and_numbers_of_another_kind(formula, family, rows, expected, tmp_path):
+    path = tmp_path / "north.csv"
+    path.write_text(text(*rows))
+    with pytest.raises(InputError, match=expected) as caught:
+        danl.glm(formula, sites=[path], family=family)
+    assert "61.5" not in str(caught.value)
 
 
 def test_there_are_twenty():

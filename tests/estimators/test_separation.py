@@ -136,3 +136,22 @@ def test_rows_on_the_border_are_not_on_the_right_side(sign):
     without = danl.Problem([danl.Shard.of(X[:2], [1.0, 0.0])], alpha=0.0)
     assert classifies_every_row(without, np.ones(1))
     assert not classifies_every_row(without, -np.ones(1))
+
+
+@pytest.mark.filterwarnings("ignore::danl.DanlWarning")
+@pytest.mark.parametrize("loss", ["logistic", "poisson"])
+@pytest.mark.parametrize("method", ["danl", "newton"])
+def test_a_reference_level_without_events_is_separation_and_collinear_columns_are_none(method, loss):
+    """Its direction is that of the intercept and all other levels: flat in the end, as that of collinear columns is."""
+    rng = np.random.default_rng(2)
+    others, x = np.arange(300) >= 40, rng.normal(size=300)
+    y = np.where(others, rng.random(300) < 0.5, 0.0).astype(float)
+    options = {"loss": loss, "alpha": 0.0, "weighting": "samples", "intercept": True}
+    X = np.column_stack([x, others])
+    result = danl.solve(danl.Problem(danl.partition(X, y, workers=3, seed=0), **options), method=method, tol=1e-10)
+    assert result.status == "diverged"
+    assert any(note.startswith("there is no finite optimum: ") and "the intercept" in note for note in result.notes)
+    X, y = np.column_stack([x, x + 1e-8 * rng.normal(size=300)]), (rng.random(300) < 0.5).astype(float)
+    result = danl.solve(danl.Problem(danl.partition(X, y, workers=3, seed=0), **options), method=method, tol=1e-10)
+    assert result.status == "max_rounds"
+    assert "columns are nearly collinear" in result.notes[-1]

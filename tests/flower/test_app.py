@@ -2,9 +2,11 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -158,6 +160,25 @@ def test_a_result_survives_its_folder(tmp_path):
     (tmp_path / "model.npz").unlink()
     with pytest.raises(InputError, match="holds no result"):
         danl.Result.load(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_federation_in_a_folder_by_its_name_ends_when_it_is_told_to(number, capsys, tmp_path, monkeypatch):
+    """Its processes run in that folder: what they are given there are whole paths."""
+    monkeypatch.chdir(tmp_path)
+    started, stopped = [], []
+    monkeypatch.setattr(Federation, "start", lambda self: started.append(self))
+    monkeypatch.setattr(Federation, "stop", lambda self: stopped.append(self))
+    monkeypatch.setattr(Federation, "wait", lambda self: os.kill(os.getpid(), number))
+    kept = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        assert run_danl(capsys, "flower", "up", "a1a", "--dir", "here").status == 0
+    finally:
+        for each, handler in kept.items():
+            signal.signal(each, handler)
+    assert started == stopped
+    assert started[0].folder == tmp_path / "here"
+    assert {Path(config["data"]).parent for config in started[0].sites} == {tmp_path / "here" / "sites"}
 
 
 def test_a_fit_without_a_federation_says_how_to_start_one(capsys, tmp_path):

@@ -257,7 +257,10 @@ def test_margins_are_kept_beside_it(site):
 # --- the rules of a site ---
 
 
-@pytest.mark.parametrize("name", [name for name, task in OWN_TASKS.items() if task.__module__.startswith("danl.")])
+DANLS = [name for name, task in OWN_TASKS.items() if task.__module__.startswith("danl.")]
+
+
+@pytest.mark.parametrize("name", [name for name in DANLS if name != "several"])  # each of them is one of these
 def test_every_task_can_be_closed(name):
     class Asked(Task):
         pass

@@ -40,7 +40,7 @@ def local(configs, formula, **options):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_glm_is_the_local_one(family, configs):
     formula, options = f"{FAMILIES[family]} ~ {RIGHT}", {"family": family, "meta": True, "cluster": "ward"}
-    options |= {"offset": "log(days)", "standardise": True, "diagnostics": True}
+    options |= {"offset": "log(days)", "standardise": True, "diagnostics": family == "binomial"}
     there, here = danl.glm(formula, engine=engine_of(configs), **options), local(configs, formula, **options)
     np.testing.assert_allclose(there.coef, here.coef, rtol=1e-9)
     np.testing.assert_allclose(there.covariance, here.covariance, rtol=1e-7, atol=1e-12)
@@ -57,12 +57,25 @@ TASKS = "hessian,curvature,gradient,loss,moments"
 def test_the_null_model_is_of_the_records_of_the_deviance(configs):
     """A site that answers about the null model and not about the fit has no records in either."""
     configs[2] |= {"tasks": f"{TASKS},null-model"}
-    with pytest.warns(danl.DanlWarning, match="OTHER RECORDS"):
+    with pytest.warns(danl.DanlWarning, match="OTHER RECORDS.*; west did not answer about it"):
         there = danl.glm("death ~ age + dose", family="binomial", engine=engine_of(configs))
     assert [name.partition(":")[0] for name in there.absent] == ["west"]
     here = local(configs[:2], "death ~ age + dose", family="binomial")
     assert there.numbers.df_null == here.numbers.df_null
     assert there.numbers.null_deviance == pytest.approx(here.numbers.null_deviance, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::danl.DanlWarning")
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e12])
+def test_other_records_are_seen_whatever_the_unit_of_the_outcome(configs, tmp_path, unit):
+    for name, frame in frames().items():
+        frame.assign(pressure=frame.pressure * unit).to_csv(tmp_path / f"{name}.csv", index=False)
+    everyone = danl.glm("pressure ~ age + dose", engine=engine_of(configs))
+    assert not any("OTHER RECORDS" in note for note in everyone.notes)
+    configs[2] |= {"tasks": TASKS}
+    fewer = danl.glm("pressure ~ age + dose", engine=engine_of(configs))
+    (said,) = (note for note in fewer.notes if "OTHER RECORDS" in note)
+    assert said.startswith("OTHER RECORDS: the model is 1 standard errors")
 
 
 def test_the_null_model_of_some_of_these_records_is_not_told(configs):
@@ -91,6 +104,20 @@ def test_a_site_that_refuses_one_question_answers_the_others(configs):
     np.testing.assert_allclose(there.coef, here.coef, rtol=1e-9)
     np.testing.assert_allclose(there.scales, here.scales, rtol=1e-12)
     assert there.meta.sites == ("north", "south")
+
+
+def test_a_site_that_keeps_its_few_clusters_to_itself_is_in_the_other_tables(configs):
+    configs[2] |= {"min-rows": 40}
+    options = {"family": "binomial", "meta": True}
+    with pytest.warns(danl.DanlWarning, match="STANDARD ERRORS OF THE MODEL in place of cluster: west did not tell"):
+        there = danl.glm("death ~ age", engine=engine_of(configs), cluster="ward", **options)
+    here = local(configs, "death ~ age", **options)
+    np.testing.assert_allclose(there.std_err, here.std_err, rtol=1e-9)
+    assert (there.covariance_kind, there.n_clusters, there.absent) == ("model", 0, ())
+    assert there.numbers.records == here.numbers.records
+    assert there.exchanges == here.exchanges + 1
+    assert there.meta.sites == ("north", "south", "west")
+    assert any("in place of cluster" in note for note in there.notes)
 
 
 def test_a_table_that_no_site_answers_about_loses_nothing(configs):

@@ -154,6 +154,9 @@ def test_absences_do_not_stop_it():
         ("pp=0", "pp=0"),
         ("pp=9", "at most 5"),
         ("ls=true,cr=true", "use one"),
+        ("ls=yes", "ls='yes': must be True or False"),
+        ("cr=1", "cr=1: must be True or False"),
+        ("lipschitz=1", "add cr=true"),
     ],
 )
 def test_wrong_options_are_named(options, said):

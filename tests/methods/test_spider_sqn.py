@@ -173,7 +173,7 @@ def test_absences_do_not_stop_it(method):
         ("batch_size=none", "batch_size='none'"),
         ("memory=-1", "memory=-1"),
         ("delta=0", "delta=0"),
-        ("learning_rate=0", "learning_rate=0"),
+        ("learning_rate=0", "learning_rate=0: must be a finite number > 0; try learning_rate=0.25"),
     ],
 )
 def test_wrong_options_are_named(options, said):

@@ -344,3 +344,22 @@ def test_arrays_of_a_message_by_name():
     assert set(array_fields(reply)) >= {"gradient", "numbers", "places"}
     assert array_fields(Failure(0, "forgot")) == {}
     assert isinstance(reply, LearnReply)
+
+
+# --- cells ---
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ([5, 0, 7], [5, 0, 7]),
+        ([5, 2, 7, 9], [-1, -1, 7, 9]),  # 2 alone would be the rest of a total
+        ([1, 1, 7, 9], [-1, -1, -1, 9]),  # 2 together would be, too
+        ([1, 2, 7, 9], [-1, -1, 7, 9]),
+        ([2, 0, 0], [-1, 0, 0]),
+    ],
+)
+def test_small_cells_are_numbers_that_no_count_is(counts, told):
+    place = Workplace(0, PROBLEM.local_objectives[0], REGIONS, 0, min_cell=3)
+    assert place.tellable(np.array(counts, dtype=float)).tolist() == told
+    assert replace(place, min_cell=1).tellable(np.array(counts, dtype=float)).tolist() == counts

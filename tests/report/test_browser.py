@@ -86,6 +86,8 @@ def model_tables(lines=LINES):
         "coefficients": coefficients,
         "numbers": {"records": 1234, "aic": 567.8, "events": None},
         "sites": [{"name": HOSTILE, "records": 1234, "events": 12.0, "left_out": 3, "unknown_levels": 0}],
+        "remarks": ["standard errors: robust (HC0)", "event: y=1"],
+        "absent": ["west: refused"],
         "notes": ["a note"],
     }
 

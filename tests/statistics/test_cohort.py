@@ -8,7 +8,7 @@ import pytest
 
 import danl
 from danl import InputError
-from tests.statistics.hospitals import frames
+from tests.statistics.hospitals import frames, pooled
 
 pytest.importorskip("formulaic")
 
@@ -112,3 +112,16 @@ def test_a_cohort_has_no_weights(given):
     frame = pd.DataFrame({"y": [0, 1] * 20, "z": np.arange(40.0), "x": [1, 2] * 20})
     with pytest.raises(danl.InputError, match="a table of the cohort counts records"):
         danl.cohort(danl.Analysis("y ~ z", **given), frame)
+
+
+def test_the_columns_of_many_sites_stand_below_one_another():
+    frame = pooled()
+    sites = {f"hospital {number}": frame.iloc[30 * number : 30 * (number + 1)] for number in range(7)}
+    table = danl.cohort("death ~ age + smoking", sites=sites, family="binomial")
+    parts = [part.splitlines() for part in str(table).split("\n\n")]
+    assert len(parts) > 1
+    assert max(len(line) for part in parts for line in part) <= 160
+    heads = [name for part in parts for name in part[0].split("  ") if name.strip()]
+    assert [name.strip() for name in heads] == [*sites, "all sites"]
+    names = [[line.removeprefix("  ").partition("  ")[0] for line in part] for part in parts]
+    assert names == [names[0]] * len(parts)

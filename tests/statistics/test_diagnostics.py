@@ -5,6 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import danl
+from danl import InputError
 from danl.statistics.diagnostics import auc_of, calibration_of, filled
 from tests.statistics.hospitals import frames, pooled
 
@@ -65,4 +66,5 @@ def test_calibration_groups_have_about_as_many_records():
 
 
 def test_only_binomial_models_have_them():
-    assert danl.glm("pressure ~ age", data=pooled(), diagnostics=True).diagnostics is None
+    with pytest.raises(InputError, match=r"diagnostics=True: must be left out; it is for family='binomial'"):
+        danl.glm("pressure ~ age", data=pooled(), diagnostics=True)

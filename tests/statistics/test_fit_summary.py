@@ -3,11 +3,13 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import danl
+from danl.report.model import model_of
 from tests.statistics.hospitals import frames, pooled
 
 pytest.importorskip("formulaic")
@@ -18,6 +20,16 @@ def fit():
     return danl.glm(
         "death ~ age + smoking", sites=frames(), family="binomial", meta=True, diagnostics=True, standardise=True
     )
+
+
+def test_the_page_says_what_the_coefficients_are_to_be_read_with():
+    fit = danl.glm("death ~ age + smoking", sites=frames(), family="binomial", cluster="ward", site_effects=True)
+    told = json.loads(replace(fit, absent=("east: refused",), notes=("a note",)).summary().to_json())
+    said = model_of(told)["notes"]
+    clusters = f"standard errors: clustered by ward, {fit.n_clusters} clusters; a cluster is within a site"
+    assert said[0] == clusters
+    assert said[-3:] == ["reference levels: smoking=current, site=north", "not in it: east: refused", "a note"]
+    assert set(said[:-2]) <= set(str(fit.summary()).replace("\n  ", " ").splitlines())
 
 
 def test_the_text_has_every_table(fit):

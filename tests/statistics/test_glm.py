@@ -100,6 +100,22 @@ def test_robust_standard_errors_of_weighted_records_and_of_trials():
         ours("cured", "binomial", covariance="HC0", trials="trials", weights="copies")
 
 
+def test_clustered_errors_are_not_those_of_records_as_well():
+    with pytest.raises(InputError, match=r"covariance='HC1': must be left out with cluster='ward'; clustered"):
+        ours("death", "binomial", covariance="HC1", cluster="ward")
+
+
+def test_records_without_trials_are_left_out_and_counted():
+    sites = frames()
+    for frame in sites.values():
+        frame.loc[frame.index[:7], ["cured", "trials"]] = 0
+    fit = danl.glm(f"cured ~ {RIGHT}", sites=sites, family="binomial", trials="trials")
+    for site, frame in zip(fit.sites, sites.values(), strict=True):
+        own = frame.dropna(subset=["age", "dose", "smoking", "cured", "trials"])
+        assert site.records == (own.trials > 0).sum()
+        assert site.records + site.left_out == len(frame)
+
+
 def test_that_there_is_no_likelihood_is_said():
     both, trials = (ours("cured", "binomial", trials="trials", **more) for more in ({"weights": "copies"}, {}))
     assert np.isnan([both.numbers.log_likelihood, both.numbers.aic]).all()

@@ -59,6 +59,15 @@ def test_a_level_that_a_site_has_not_is_combined_over_the_others():
     assert np.isfinite(meta.estimates[meta.names.index("age")]).all()
 
 
+def test_of_one_site_there_is_no_heterogeneity():
+    b, v = np.array([[1.0, np.nan], [0.5, 0.7]]), np.full((2, 2), 0.1)
+    meta = combined(("a", "b"), ("north", "south"), b, v, ())
+    assert (meta.fixed[0], meta.random[0]) == (1.0, 1.0)
+    assert np.isnan([meta.q[0], meta.q_p_value[0], meta.i_squared[0], meta.tau_squared[0]]).all()
+    assert meta.text().splitlines()[1].split()[-4:] == ["-"] * 4
+    assert np.isfinite([meta.q[1], meta.q_p_value[1], meta.i_squared[1], meta.tau_squared[1]]).all()
+
+
 def test_a_site_that_is_too_small_is_named():
     sites = dict(frames()) | {"tiny": frames()["north"].dropna().iloc[:4]}
     fit = danl.glm(f"pressure ~ {RIGHT}", sites=sites, meta=True)

@@ -9,9 +9,9 @@ import pytest
 import danl
 from danl.objective.regions import Regions
 from danl.protocol.messages import unpack
-from danl.protocol.own_tasks import FewRowsError, Workplace
+from danl.protocol.own_tasks import HIDDEN, FewRowsError, Workplace
 from danl.protocol.wire import decode, encode, most_bytes
-from danl.tasks.binned_counts import HIDDEN, BinnedTask, binned
+from danl.tasks.binned_counts import BinnedTask, binned
 from danl.tasks.column_counts import ColumnsTask
 from danl.tasks.fit_questions import SUMS, FitTask
 from danl.tasks.local_fit import ALIASED, FACTS, FITTED, NO_OPTIMUM, TOO_FEW, LocalFitTask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +11,9 @@ import click
 import typer
 
 from danl.cli.display import console
+from danl.cli.fit import NOT_WRITTEN
 from danl.cli.options import OUTPUT, PROBLEM, RUN, Json, on_sites, option
-from danl.errors import InputError, bad_argument
+from danl.errors import bad_argument
 
 
 def cohort(
@@ -25,23 +27,25 @@ def cohort(
     family: Annotated[str, option(PROBLEM, "Of the formula; binomial for an outcome in words.")] = "gaussian",
     engine: Annotated[str, option(RUN, "local, ray, or flower: the sites of a federation, as in danl fit.")] = "local",
     out: Annotated[Path | None, option(OUTPUT, "Folder for cohort.csv, cohort.json and cohort.txt.")] = None,
+    force: Annotated[bool, option(OUTPUT, "Overwrite a table that is there already.", "--force")] = False,
     as_json: Json = False,
 ) -> int:
     """Describe the records of each site and of all: counts, means, deviations, quartiles, levels, missing values.
 
     Example: danl cohort north.csv south.csv --columns age,smoking
     """
-    from danl.statistics.cohort import JSON, TEXT  # here: --help should not wait for it
+    from danl.cli.output import out_folder, say_written, written  # here: --help should not wait for it
+    from danl.statistics.cohort import FILES, JSON, TEXT
     from danl.storage.atomic import write_text
 
-    if out is not None and out.exists() and not out.is_dir():
-        raise InputError(f"--out={str(out)!r}: is a file; name a folder")
-    texts = _texts(files or [], engine, formula=formula, columns=columns, family=family)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            write_text(out / name, text)
+    with out_folder(out, force=force, files=FILES, holds="a table"):
+        texts = _texts(files or [], engine, formula=formula, columns=columns, family=family)
+        write = {name: partial(write_text, text=text) for name, text in texts.items()}
+        missing = [] if out is None else written(out, write)
     print(json.dumps(json.loads(texts[JSON])) if as_json else texts[TEXT].rstrip("\n"))
+    if missing:
+        say_written(out, missing, console())
+        return NOT_WRITTEN
     if out is not None:
         console().print(f"written to {out}/", soft_wrap=True)
     return 0

@@ -141,7 +141,7 @@ def fit(
     if analysis is not None and (reference or serve):
         raise InputError(f"--{'reference' if reference else 'serve'}: is not for --formula; leave it out")
     tables = {"covariance": covariance, "meta": meta, "diagnostics": diagnostics, "standardise": standardise}
-    asked_tables = asked_for(tables, summary=summary, formula=formula)
+    asked_tables = asked_for(tables, summary=summary, analysis=analysis, l2=options.l2)
     loggers = made_loggers(mlflow, tensorboard, f"{method} on {Path(options.data).name}")
     if on_sites(options.engine):
         if checkpoint is not None or resume is not None:

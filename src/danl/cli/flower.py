@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,6 +62,7 @@ def up(
         from danl.objective.losses import target_of
 
     screen = console()
+    folder = folder.absolute()  # the processes run in it
     kind = target_of(loss)
     check_choice("--rules", rules, ("default", "open"))
     if (folder / "state.json").exists():
@@ -74,8 +76,10 @@ def up(
         configs = [config | {"min-rows": min_rows} for config in configs]
     configs = [config | {"rules": rules} for config in configs]
     federation = Federation(folder, data, configs, tls=tls)
-    federation.start()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a service that is stopped, a terminal that is closed
+        signal.signal(number, signal.default_int_handler)
     try:
+        federation.start()
         screen.print(f"SuperLink on {federation.address}" + (", TLS and node keys" if tls else ", not encrypted"))
         for config, shard in zip(configs, shards, strict=True):
             screen.print(f"SuperNode {config['name']}: {shard.n_rows} rows, {config['data']}", soft_wrap=True)

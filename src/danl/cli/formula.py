@@ -59,18 +59,22 @@ def analysis_of(options: RunOptions, asked: Mapping[str, Any]) -> Analysis | Non
     return Analysis(**given)
 
 
-def asked_for(tables: Mapping[str, Any], *, summary: bool, formula: str | None) -> Tables | None:
+def asked_for(
+    tables: Mapping[str, Any], *, summary: bool, analysis: Analysis | None, l2: float | None
+) -> Tables | None:
     """The tables of --summary; None where it is not given."""
-    if summary and formula is None:
+    if summary and analysis is None:
         raise InputError("--summary: is of a formula, and there is none; add --formula")
-    if not summary:
+    if not summary or analysis is None:
         for name, value in tables.items():
             if value not in (False, "model"):
                 raise InputError(f"{_flag(name)}: is of --summary, which is not given; add --summary")
         return None
+    if l2 is not None:
+        raise InputError(f"--l2={l2:g}: its tables would not be those of the records; use --alpha")
     from danl.statistics.fit import Tables  # here: other fits do without
 
-    return Tables(**tables)
+    return Tables(**tables).check(analysis)
 
 
 def sites_of(first: str, others: Sequence[str]) -> list[ShardReference]:
@@ -103,8 +107,6 @@ def fit_by_formula(
 
     screen = console()
     references = sites_of(options.data, files)
-    if tables is not None and options.l2 is not None:
-        raise InputError(f"--l2={options.l2:g}: its tables would not be those of the records; use --alpha")
     problem = RemoteProblem(references, analysis=analysis, alpha=options.alpha, l2=options.l2)
     made = make_method(options.with_batches(method))
     profiles = None if options.profiles is None else read_profiles(options.profiles)

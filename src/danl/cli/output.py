@@ -44,8 +44,10 @@ MOST_FAILURES = 100
 
 
 @contextmanager
-def out_folder(out: Path | None, *, force: bool, files: tuple[str, ...] = RUN_FILES) -> Iterator[None]:
-    """Have --out for this process alone; refuse one that cannot be written to, or that holds a run already."""
+def out_folder(
+    out: Path | None, *, force: bool, files: tuple[str, ...] = RUN_FILES, holds: str = "a run"
+) -> Iterator[None]:
+    """Have --out for this process alone; refuse one that cannot be written to, or that `holds` these files already."""
     if out is None:
         yield
         return
@@ -53,7 +55,7 @@ def out_folder(out: Path | None, *, force: bool, files: tuple[str, ...] = RUN_FI
         there = [name for name in files if (out / name).exists()]
         if there and not force:
             raise InputError(
-                f"--out={str(out)!r}: holds a run already ({there[0]}); choose another folder or add --force"
+                f"--out={str(out)!r}: holds {holds} already ({there[0]}); choose another folder or add --force"
             )
         yield
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -122,7 +123,12 @@ def plain_number(value: float) -> str:
 
 def as_level(text: str) -> str:
     """A cell as the name of a level."""
-    return plain_number(float(text)) if _PLAIN.fullmatch(text) and len(text) <= 15 else text
+    return plain_number(float(text)) if _PLAIN.fullmatch(text) and len(text) <= 15 else composed(text)
+
+
+def composed(text: str) -> str:
+    """The same text with every accent in its letter: systems differ in that, and nobody sees it."""
+    return unicodedata.normalize("NFC", text)
 
 
 def read_records(path: Path, wanted: Sequence[str]) -> Records:
@@ -144,7 +150,7 @@ def _read_csv(path: Path, wanted: tuple[str, ...]) -> Records:
             header: list[str] = []
             while not header:
                 begins = rows.line_num + 1
-                header = [name.strip() for name in next(rows)]
+                header = [composed(name.strip()) for name in next(rows)]
             places = _places(path, header, wanted, begins)
             found: list[list[str]] = []
             lines: list[int] = []
@@ -194,6 +200,9 @@ def _places(path: Path, header: list[str], wanted: Sequence[str], line: int) -> 
         if at:
             places[name] = at[0]
     lacking = [name for name in wanted if name not in places]
+    if lacking and any(_is_other_encoding(name) for name in header):
+        fault = f"there is no column {lacking[0]!r}, and the line is not in UTF-8; {AS_UTF_8}"
+        raise error_at(path, f", line {line}: {fault}")
     if lacking:
         near = _nearest(lacking[0], header, places)
         hint = f"rename {near}" if near else "the header line must have it under this name"
@@ -222,12 +231,17 @@ def _of_texts(records: Records, name: str, texts: list[str]) -> Column:
     for row, text in enumerate(texts):
         if text not in known:
             missing = is_missing(text) or text in _NOTHING
-            if any("\udc80" <= letter <= "\udcff" for letter in text):
+            if _is_other_encoding(text):
                 raise records.error(row, name, f"is not in UTF-8; {AS_UTF_8}")
             known[text] = (float("nan") if missing or not is_number(text) else float(text), missing)
     found = [known[text] for text in texts]
     numbers = np.array([number for number, _ in found], dtype=np.float64)
     return Column(name, numbers, np.array([missing for _, missing in found]), np.array(texts, dtype=object))
+
+
+def _is_other_encoding(text: str) -> bool:
+    """Whether bytes of it were no UTF-8."""
+    return any("\udc80" <= letter <= "\udcff" for letter in text)
 
 
 def _read_parquet(path: Path, wanted: tuple[str, ...]) -> Records:
@@ -238,15 +252,17 @@ def _read_parquet(path: Path, wanted: tuple[str, ...]) -> Records:
     with reading(path) as file:
         try:
             opened = pq.ParquetFile(file)
-            places = _places(path, list(opened.schema_arrow.names), wanted, 1)
-            table = opened.read(columns=list(wanted))
+            written = opened.schema_arrow.names
+            places = _places(path, [composed(name) for name in written], wanted, 1)
+            table = opened.read(columns=[written[places[name] - 1] for name in wanted])
         except (pa.ArrowInvalid, OSError):
             raise error_at(path, ": is not a Parquet file, or not a whole one") from None
     if table.num_rows == 0:
         raise error_at(path, ": there are no records")
     made = Records(path, {}, table.num_rows, None, places)
     for name in wanted:
-        cells, kind = table.column(name), table.schema.field(name).type
+        cells = table.column(written[places[name] - 1])
+        kind = cells.type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         if pa.types.is_temporal(kind):
@@ -266,7 +282,7 @@ def records_of_frame(frame: Any, wanted: Sequence[str], source: str = "load()") 
     """The wanted columns of a data frame, pandas' or another library's."""
     if not hasattr(frame, "columns"):
         raise bad_argument(source, type(frame).__name__, "a data frame with named columns", FRAME)
-    header = [str(name) for name in frame.columns]
+    header = [composed(str(name)) for name in frame.columns]
     wanted = tuple(dict.fromkeys(wanted))
     path = Path(source)
     places = _places(path, header, wanted, 1)

@@ -95,15 +95,20 @@ def _union(name: str, named: Mapping[str, Survey]) -> tuple[str, ...]:
 def _not_everywhere(name: str, union: Sequence[str], named: Mapping[str, Survey]) -> list[str]:
     """Notes on levels that one site alone has, and on such as no site may name."""
     notes = []
+    alone: dict[str, list[str]] = {}
     for level in union:
         having = [site for site, each in named.items() if level in each.column(name).levels]
         if len(having) == 1 and len(named) > 1:
-            unsure = [site for site, each in named.items() if each.column(name).rare and site not in having]
-            also = f" (or rare at {listed(unsure, LISTED)})" if unsure else ""
-            notes.append(
-                f"{name}[{level}]: {having[0]} alone has this level{also}; if it is another spelling, "
-                "write it there as elsewhere, or merge levels that are rare"
-            )
+            alone.setdefault(having[0], []).append(level)
+    for site, levels in alone.items():
+        unsure = [other for other, each in named.items() if each.column(name).rare and other != site]
+        also = f" (or rare at {listed(unsure, LISTED)})" if unsure else ""
+        what, it = (f"{name}[{levels[0]}]", "it is") if len(levels) == 1 else (name, "they are")
+        told = "this level" if len(levels) == 1 else f"the levels {listed(map(repr, levels), LISTED)}"
+        notes.append(
+            f"{what}: {site} alone has {told}{also}; if {it} another spelling, "
+            "write it there as elsewhere, or merge levels that are rare"
+        )
     for site, each in named.items():
         rare = each.column(name).rare
         if rare:
@@ -118,6 +123,8 @@ def _outcome_levels(name: str, union: tuple[str, ...], model: Model) -> tuple[st
     """The two levels of the outcome; the event is the second."""
     if model.event is not None and model.event not in union:
         raise bad_argument("event", model.event, f"a level of {name!r}", f"the sites have {listed(union, LISTED)}")
+    if len(union) == 1:
+        raise InputError(f"shards: the outcome {name!r} is {union[0]!r} at every site; there is nothing to explain")
     if len(union) != 2:
         found = f"{len(union)} levels at the sites, {listed(union, LISTED)}"
         raise InputError(f"shards: a binomial outcome has two levels, and {name!r} has {found}; mend them, or merge")

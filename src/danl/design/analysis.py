@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from danl.checks import check_choice, check_flag
+from danl.data.records import composed
 from danl.errors import InputError, bad_argument
 from danl.spec import parse_spec, unknown_name
 
@@ -74,13 +75,15 @@ class Analysis:
             names = names_in(self.columns)
             if names is None or not all(isinstance(name, str) and name for name in names):
                 raise bad_argument("columns", self.columns, "names of columns", "such as ['age', 'smoking']")
-            object.__setattr__(self, "columns", names)
+            object.__setattr__(self, "columns", tuple(map(composed, names)))
         for name in ("formula", "outcome", "event", "offset", "weights", "trials", "cluster"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value.strip() or len(value) > LONGEST):
                 raise bad_argument(
                     name, value, f"text of at most {LONGEST} characters", "leave it out if there is none"
                 )
+            if value is not None:
+                object.__setattr__(self, name, composed(value))
         if (self.formula is None) == (self.columns is None) or (self.columns is None) != (self.outcome is None):
             raise InputError(
                 "Analysis: give a formula, such as 'outcome ~ age + smoking', or instead outcome= and columns="

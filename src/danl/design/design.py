@@ -64,8 +64,13 @@ class Design:
 
     @property
     def references(self) -> dict[str, str]:
-        """The reference level of each column of words; none of one all of whose levels have columns everywhere."""
-        return {name: levels[0] for name, levels in self.levels.items() if self._compares(name, levels[0])}
+        """The reference level of each column of words; none of one all of whose levels have columns everywhere.
+
+        With effects of sites that of `SITE` is the site that has none.
+        """
+        found = {name: levels[0] for name, levels in self.levels.items() if self._compares(name, levels[0])}
+        sites = [part.text for column in self.columns for part in column.parts if part.kind == "site"]
+        return found | ({SITE: self.sites[0]} if self.sites and self.sites[0] not in sites else {})
 
     def _compares(self, name: str, first: str) -> bool:
         """Whether some columns of the levels of `name` are without that of the first level."""
@@ -147,11 +152,14 @@ class Design:
             y = (labels == self.outcome_levels[1]).astype(float)
         else:
             y = evaluated(records, outcome)
-        rows = np.flatnonzero(complete & known)
-        if not len(rows):
+        asked, usable = self.analysis, complete & known
+        if not usable.any():
             raise records.column_error(outcome.names[0], "no record has values and levels that the design knows")
-        asked = self.analysis
-        check_some_count(records, (asked.weights, asked.trials), rows)
+        check_some_count(records, (asked.weights, asked.trials), usable)
+        if asked.trials is not None:
+            check_trials(records, outcome, asked.trials, usable)
+            complete &= records.columns[asked.trials].numbers > 0  # a share of no trials is a missing value
+        rows = np.flatnonzero(complete & known)
         X, offset = self.matrix(records, rows, site), self.offset(records, rows)
         weights = None if asked.weights is None else records.columns[asked.weights].numbers[rows]
         clusters: NDArray[np.intp] | None = None
@@ -161,7 +169,6 @@ class Design:
             clusters = np.unique(records.columns[asked.cluster].labels[rows].astype(str), return_inverse=True)[1]
         y = y[rows]
         if asked.trials is not None:  # a record becomes two rows: so many successes, so many failures
-            check_trials(records, outcome, asked.trials, complete & known)
             trials, ones = records.columns[asked.trials].numbers[rows], np.ones(len(rows))
             counts = np.concatenate([y, trials - y]) * (1.0 if weights is None else np.tile(weights, 2))
             order = np.argsort(np.tile(np.arange(len(rows)), 2), kind="stable")

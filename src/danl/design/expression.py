@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,14 @@ SLOW = ("log", "log2", "log10", "log1p", "sqrt")
 """Functions that bring records nearer to one another."""
 OF_ALL_ROWS = ("scale", "center", "standardize", "bs", "cr", "cs", "cc", "ns", "te", "poly", "lag", "hashed")
 """What a formula may have elsewhere, and what depends on the other rows: on those of other sites, too."""
+ELSEWHERE = {
+    "factor": "write C(x)",
+    "offset": "give it beside the formula, as offset='log(days)'",
+    "cluster": "give it beside the formula, as cluster='ward'",
+    "ln": "write log(x)",
+    "pow": "write I(x**2)",
+}
+"""What other programs have in a formula, and what it is here."""
 LONGEST = 500
 """Characters an expression may have."""
 DEEPEST = 40
@@ -47,8 +56,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Pow: np.power,
 }
 _SIGNS: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: np.positive, ast.USub: np.negative}
-_QUOTED = re.compile(r"`([^`]*)`|'[^']*'|\"[^\"]*\"")
-_NAME = re.compile(r"[^\W\d]\w*")
+_QUOTED = re.compile(r"`([^`]*)`|'[^']*'|\"[^\"]*\"|([^\W\d]\w*)")
 
 
 @dataclass(frozen=True)
@@ -127,13 +135,19 @@ def syntax(text: str) -> tuple[ast.expr, dict[str, str]]:
 
 
 def without_backticks(text: str) -> tuple[str, dict[str, str]]:
-    """A text with placeholders for the names in backticks that need these, and which column each stands for."""
+    """A text with placeholders for the names that Python would not read as they are, and which column each stands for.
+
+    These are in backticks, or words such as x² and µmol: Python has no such name, or reads it in another normal form.
+    """
     quoted: dict[str, str] = {}
 
     def placeholder(match: re.Match[str]) -> str:
-        name = match.group(1)
-        if name is None or quoted_name(name) == name:
-            return match[0] if name is None else name
+        name, word = match.groups()
+        if name is None and (word is None or _is_read_as_it_is(word)):
+            return match[0]
+        name = word if name is None else name
+        if quoted_name(name) == name:
+            return name
         return next((key for key, each in quoted.items() if each == name), None) or _put(quoted, name, text)
 
     return _QUOTED.sub(placeholder, text), quoted
@@ -148,11 +162,16 @@ def with_backticks(text: str, quoted: Mapping[str, str]) -> str:
 
 def quoted_name(name: str) -> str:
     """A column as it stands in an expression."""
-    if _NAME.fullmatch(name) and not keyword.iskeyword(name):
+    if _is_read_as_it_is(name) and not keyword.iskeyword(name):
         return name
     if "`" in name:
         raise InputError(f"formula: column {name!r} has a backtick in its name; rename it")
     return f"`{name}`"
+
+
+def _is_read_as_it_is(word: str) -> bool:
+    """Whether Python reads a word as a name, and as no other one: it turns µ, the micro sign, into the Greek letter."""
+    return word.isidentifier() and unicodedata.normalize("NFKC", word) == word
 
 
 def _put(quoted: dict[str, str], name: str, text: str) -> str:
@@ -180,7 +199,8 @@ def _check(text: str, node: ast.expr, quoted: Mapping[str, str], names: dict[str
         if called in OF_ALL_ROWS:
             raise depends_on_rows(text, called)
         if called not in FUNCTIONS or len(node.args) != 1 or node.keywords:
-            raise InputError(f"formula: {text!r}: there is no function {called!r} of this kind; {ALLOWED}")
+            hint = ELSEWHERE.get(called, ALLOWED)
+            raise InputError(f"formula: {text!r}: there is no function {called!r} of this kind; {hint}")
         _check(text, node.args[0], quoted, names, depth + 1)
     else:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FUNCTIONS:

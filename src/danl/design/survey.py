@@ -33,6 +33,7 @@ LONGEST_LEVEL = 200
 """Characters of a level that a site tells, and that a server believes."""
 LARGEST = 1e75
 """The largest number that is taken: sums of squares of products of two such are finite."""
+MEND = "mend the cell, or leave it empty"
 Mask = NDArray[np.bool_]
 
 
@@ -162,7 +163,10 @@ def _check_kind(records: Records, column: Column, model: Model) -> None:
         column.name in model.outcome.names and not model.outcome.is_column
     )
     if mixed or (words.any() and must_be_numbers) or _repeats(column) or _all_commas(column):
-        row = _first_word(column)
+        row, numbers = _first_word(column), ~words & ~column.missing
+        if not must_be_numbers and column.name not in model.outcome.names and words.sum() > numbers.sum() > 0:
+            coding = f"write C({quoted_name(column.name)}) to take both as levels"
+            raise records.error(int(np.argmax(numbers)), column.name, f"is a number among words; mend it, or {coding}")
         raise records.error(row, column.name, column.fault(row))
 
 
@@ -198,8 +202,11 @@ def _check_numbers(records: Records, analysis: Analysis, model: Model, complete:
     if kind_of(records.columns[model.outcome.names[0]], model) == NUMBERS:
         _check_outcome(records, analysis, model, complete)
     elif analysis.family_name != "binomial" or analysis.trials is not None:
-        row = _first_word(records.columns[model.outcome.names[0]])
-        raise records.error(row, model.outcome.names[0], records.columns[model.outcome.names[0]].fault(row))
+        family = f"family {analysis.family_name}" if analysis.trials is None else "trials"
+        raise records.column_error(
+            model.outcome.names[0],
+            f"holds words, and with {family} it must hold numbers; an outcome of two words is of family='binomial'",
+        )
 
 
 def _check_outcome(records: Records, analysis: Analysis, model: Model, complete: Mask) -> None:
@@ -212,14 +219,17 @@ def _check_outcome(records: Records, analysis: Analysis, model: Model, complete:
     family = analysis.family_name
     if family == "binomial":
         fits, rule = (target == 0) | (target == 1), "must be 0 or 1, or one of two words"
-    elif family in ("poisson", "negative-binomial"):
-        fits, rule = target >= 0, f"must be 0 or more, with family {family}"
+    elif family == "poisson":
+        fits, rule = target >= 0, "must be 0 or more, with family poisson"
+    elif family == "negative-binomial":
+        fits = (target >= 0) & (target == np.floor(target))
+        rule = "must be a whole number, 0 or more, with family negative-binomial"
     elif family == "gamma":
         fits, rule = target > 0, "must be above 0, with family gamma"
     else:
         return
     if not fits[complete].all():
-        raise records.error(int(np.flatnonzero(complete & ~fits)[0]), name, rule)
+        raise records.error(int(np.flatnonzero(complete & ~fits)[0]), name, f"{rule}; {MEND}")
 
 
 def check_trials(records: Records, outcome: Expression, trials: str, complete: Mask) -> None:
@@ -228,7 +238,7 @@ def check_trials(records: Records, outcome: Expression, trials: str, complete: M
     target, most = evaluated(records, outcome), records.columns[trials].numbers
     wrong = complete & ~((target >= 0) & (target <= most) & (target == np.floor(target)))
     if wrong.any():
-        rule = f"must be a whole number of successes, at most {trials!r}"
+        rule = f"must be a whole number of successes, at most {trials!r}; {MEND}"
         raise records.error(int(np.argmax(wrong)), outcome.names[0], rule)
 
 
@@ -246,7 +256,7 @@ def check_finite(records: Records, expression: Expression, complete: Mask) -> No
         row = int(np.argmax(wrong))
         size = _size_of(values[row])
         what = f"is {size}" if expression.is_column else f"of it {expression.text} is {size}"
-        raise records.error(row, expression.names[0], f"{what}; mend the cell, or leave it empty")
+        raise records.error(row, expression.names[0], f"{what}; {MEND}")
 
 
 def check_some_count(records: Records, names: tuple[str | None, ...], rows: Any) -> None:
@@ -265,7 +275,7 @@ def _check_all(records: Records, name: str, complete: Mask, rule: Callable[[Any]
     if wrong.any():
         row = int(np.argmax(wrong))
         fault = text if abs(numbers[row]) <= LARGEST else f"is {_size_of(numbers[row])}"
-        raise records.error(row, name, f"{fault}; mend the cell, or leave it empty")
+        raise records.error(row, name, f"{fault}; {MEND}")
 
 
 def _size_of(value: float) -> str:

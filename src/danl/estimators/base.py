@@ -27,6 +27,7 @@ from danl.checks import check_choice, check_number, check_share, check_whole
 from danl.data.partition import as_they_lie, partition
 from danl.data.shard import Shard
 from danl.errors import DanlWarning, InputError
+from danl.estimators.by_formula import left_out, margins_of_frame, rows_to_fit
 from danl.estimators.saved import read_estimator, write_estimator
 from danl.objective.losses import Array
 from danl.objective.problem import Problem
@@ -68,6 +69,8 @@ class FittedAttributes(BaseEstimator):  # type: ignore[misc]
     _regions: Regions
     _inference: Inference | None
     _seed: int
+    left_out_: int
+    _design: Any = None  # that of the formula and the frame, where there is one
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -91,17 +94,19 @@ class DANLModel(FittedAttributes):
     random_state: Any = None
     verbose: int = 0
     callback: Any = None
+    formula: str | None = None
 
     _numeric: ClassVar[bool] = False  # whether targets must be numbers
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model.
 
         Parameters
         ----------
         X : array, sparse matrix or frame, (rows, features)
-            The features; not copied where they need not be, so leave them as they are until `summary` was called.
-        y : array, (rows,)
+            The features, with a formula all its columns; not copied where they need not be, so leave them as they are
+            until `summary` was called.
+        y : array, (rows,), but with a formula
             The labels, or the targets; 0 or more for "poisson", above 0 for "gamma".
         groups : array, (rows,), optional
             The site each row is at: one worker per site. Without it the rows are divided into `workers` shards.
@@ -112,6 +117,9 @@ class DANLModel(FittedAttributes):
         before = dict(self.__dict__)
         try:
             self._check_parameters()
+            self._design = None
+            if self.formula is not None:
+                X, y, groups, sample_weight = rows_to_fit(self, X, y, groups, sample_weight)
             X, y, groups, weights = self._checked_rows(X, y, groups, sample_weight)
             targets, loss, weights = self._targets(y, weights)
             self._set_coefficients(self._solve(X, targets, loss, groups, weights))
@@ -122,12 +130,10 @@ class DANLModel(FittedAttributes):
         return self
 
     def _targets(self, y: Any, weights: Array | None) -> tuple[Array, str, Array | None]:
-        """The targets as the loss takes them, the loss, and the weights of the rows."""
-        raise NotImplementedError
+        raise NotImplementedError  # the targets as the loss takes them, the loss, and the weights of the rows
 
     def _set_coefficients(self, result: Result) -> None:
-        """Make coef_ and intercept_ of the fitted w."""
-        raise NotImplementedError
+        raise NotImplementedError  # make coef_ and intercept_ of the fitted w
 
     def _solve(self, X: Any, y: Array, loss: str, groups: Any, weights: Array | None) -> Result:
         """Fit w to checked rows."""
@@ -193,7 +199,8 @@ class DANLModel(FittedAttributes):
             if len(set(names)) == len(names):
                 shards = [replace(shard, feature_names=names) for shard in shards]
         alpha = 1.0 / (self.C * total) if self.alpha is None else float(self.alpha)
-        return Problem(shards, loss=loss, alpha=alpha, weighting="samples", intercept=self.fit_intercept)
+        intercept = self.fit_intercept if self._design is None else self._design.intercept
+        return Problem(shards, loss=loss, alpha=alpha, weighting="samples", intercept=intercept)
 
     def _set_totals(self, history: History) -> None:
         """Exchanges and bytes, those for the standard errors included."""
@@ -211,7 +218,9 @@ class DANLModel(FittedAttributes):
 
     def _checked_rows(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[Any, Any, Any, Array | None]:
         """Rows as scikit-learn checks them, without those of weight zero."""
-        if _is_plain(X, y):  # what scikit-learn would find, in a tenth of the time
+        if self._design is not None:
+            self.n_features_in_, self.feature_names_in_ = X.shape[1], np.array(self._design.names, dtype=object)
+        elif _is_plain(X, y):  # what scikit-learn would find, in a tenth of the time
             self.n_features_in_ = X.shape[1]
             self.__dict__.pop("feature_names_in_", None)
         else:
@@ -236,6 +245,8 @@ class DANLModel(FittedAttributes):
     def _margins(self, X: Any) -> Array:
         """X coefficients + intercept, for new rows."""
         check_is_fitted(self)
+        if self._design is not None:
+            return margins_of_frame(self._design, self.intercept_, self.coef_, X)
         X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=np.float64, reset=False)
         return np.asarray(X @ np.atleast_2d(self.coef_).T + np.ravel(self.intercept_))
 
@@ -269,7 +280,7 @@ class DANLModel(FittedAttributes):
             if inference is None or (covariance == "sandwich" and inference.scores is None):
                 inference = self._request_inference(covariance)
             outputs, names, layout = self._output_names(), self._names(), self.result_.layout
-            notes = self._remarks(), self._fit_warnings()
+            notes = (*self._remarks(), *left_out(self)), self._fit_warnings()
             summary = Summary.of(outputs, names, layout, inference, level, covariance, *notes)
         for each in caught:
             warnings.warn(each, stacklevel=2)

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from danl.errors import InputError
 from danl.estimators.base import DANLModel
+from danl.estimators.by_formula import rows_to_score
 from danl.objective.losses import MULTINOMIAL, Array
 from danl.run.result import Result
 from danl.statistics.inference import sum_to_zero
@@ -60,6 +61,9 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         1 shows progress, 2 a line for every exchange.
     callback : callable or list of callables, optional
         Called with every new row, as in `danl.solve`; True ends the fit.
+    formula : str, optional
+        ``ill ~ age + C(smoking)``: X is a frame with these columns, and there is no y. Two classes; ``ill[yes]`` says
+        which is the event. Records with a missing value are left out, and counted in `left_out_`.
 
     Attributes
     ----------
@@ -69,6 +73,10 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         Intercepts; zeros without one.
     classes_ : array
         The labels.
+    feature_names_in_ : array of str
+        Where X is a frame its columns, with a formula those of the design.
+    left_out_ : int
+        With a formula: records of X with a missing value.
     n_iter_ : int
         Exchanges.
     history_, result_ : History, Result
@@ -86,6 +94,8 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         if not plain:
             check_classification_targets(y)
         self.classes_, codes = _classes(y)
+        if self._design is not None:
+            self._order_as_the_formula(codes)
         count = len(self.classes_)
         if plain and 2 * count > len(y):
             check_classification_targets(y)  # which warns where nearly every row has a class of its own
@@ -96,6 +106,15 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         if self.class_weight is not None:
             weights = self._by_class(y, codes, weights)
         return codes.astype(np.float64), "logistic" if count == 2 else f"{MULTINOMIAL}:classes={count}", weights
+
+    def _order_as_the_formula(self, codes: Any) -> None:
+        """The event is the second class; an outcome of numbers is 0 and 1."""
+        levels = self._design.outcome_levels
+        if levels is None:
+            self.classes_ = self.classes_.astype(np.intp)
+        elif tuple(self.classes_) != levels:
+            self.classes_ = np.array(levels)
+            np.subtract(1, codes, out=codes)
 
     def _set_coefficients(self, result: Result) -> None:
         # What all classes share changes no probability: without it, there is one answer however it came.
@@ -135,6 +154,10 @@ class DANLClassifier(ClassifierMixin, DANLModel):  # type: ignore[misc]
         margins = self.decision_function(X)
         winners = (margins > 0).astype(np.intp) if margins.ndim == 1 else margins.argmax(axis=1)
         return self.classes_[winners]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The share of the rows whose class is predicted; with a formula of the complete ones, and without y."""
+        return float(super().score(*rows_to_score(self._design, X, y, sample_weight)))
 
     def _remarks(self) -> tuple[str, ...]:
         if len(self.classes_) > 2:

@@ -12,6 +12,7 @@ from sklearn.utils import check_consistent_length
 
 from danl.errors import InputError
 from danl.estimators.base import DANLModel
+from danl.estimators.by_formula import rows_to_score
 from danl.objective.log_link import NEGATIVE_BINOMIAL
 from danl.objective.losses import Array, make_loss
 from danl.run.result import Result
@@ -41,6 +42,9 @@ class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
     fit_intercept, workers, regions, policy, method, engine, tol, max_rounds, warm_start, random_state, verbose
     callback
         As in `DANLClassifier`.
+    formula : str, optional
+        ``visits ~ age + C(smoking)``: X is a frame with these columns, and there is no y. Records with a missing value
+        are left out, and counted in `left_out_`.
 
     Attributes
     ----------
@@ -79,8 +83,12 @@ class DANLRegressor(RegressorMixin, DANLModel):  # type: ignore[misc]
         margins = self._margins(X)[:, 0]
         return margins if self._family == "squared" else np.asarray(np.exp(margins))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of the deviance explained: R^2 with "squared", D^2 with the others."""
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The share of the deviance explained: R^2 with "squared", D^2 with the others.
+
+        With a formula of the complete records, and without y.
+        """
+        X, y, sample_weight = rows_to_score(self._design, X, y, sample_weight)
         if self._family == "squared":
             return float(super().score(X, y, sample_weight))
         if self._family in POWERS:

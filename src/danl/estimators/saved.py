@@ -50,6 +50,8 @@ def write_estimator(estimator: Any, path: Any) -> None:
         "feature_names": plain(getattr(estimator, "feature_names_in_", None)),
         "classes": _classes(estimator),
         "seed": estimator._seed,
+        "design": None if estimator._design is None else estimator._design.to_json(),
+        "left_out": getattr(estimator, "left_out_", 0),
         "inference": None if estimator._inference is None else asdict(estimator._inference),
     }
     data = to_file(values, magic=MAGIC, version=VERSION)
@@ -94,6 +96,10 @@ def _restored(cls: Any, values: dict[str, Any]) -> Any:
     estimator.n_features_in_ = values["n_features"]
     if values["feature_names"] is not None:
         estimator.feature_names_in_ = np.array(values["feature_names"], dtype=object)
+    if values.get("design") is not None:  # files of before have none
+        from danl.design.design import Design
+
+        estimator._design, estimator.left_out_ = Design.from_json(values["design"]), values["left_out"]
     estimator.coef_, estimator.intercept_ = values["coef"], values["intercept"]
     if values["classes"] is not None:
         estimator.classes_ = np.array(values["classes"]["labels"], dtype=values["classes"]["dtype"])

@@ -50,6 +50,8 @@ class Step:
     decrement: float  # relative
     negligible: bool  # whether what is left to gain is below the rounding of the loss
     length: float = 1.0
+    lost: Array | None = None
+    """Down the gradient where nobody knows how far to go (`Curvature.lost`)."""
 
     @classmethod
     def down(cls, curvature: Curvature, gradient: Array, scale: float) -> Step:
@@ -59,7 +61,8 @@ class Step:
         gain = -slope / 2
         left = gain if math.isinf(hidden) else gain + hidden / 2
         decrement, negligible = relative(hidden - slope, scale), _at_rounding(left, scale)
-        return cls(direction, slope, hidden, scale, gain, left, decrement, negligible)
+        lost = curvature.lost(gradient, scale) if math.isinf(hidden) else None
+        return cls(direction, slope, hidden, scale, gain, left, decrement, negligible, lost=lost)
 
     def with_curvature_of(self, share: float) -> Step:
         """Where the curvature is that of workers with this share of the objective: Pi is at least share times it.

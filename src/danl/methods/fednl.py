@@ -42,7 +42,7 @@ from typing import Literal
 
 import numpy as np
 
-from danl.checks import check_number, check_share, check_whole
+from danl.checks import check_flag, check_number, check_share, check_whole
 from danl.errors import InputError, bad_argument
 from danl.frozen import replace
 from danl.methods.base import Info, Setup, Status, Turn, too_few
@@ -154,7 +154,8 @@ class FedNL:
     alpha : float, optional
         The rate at which Hessians are learned. Default: 1, or 1 / (omega + 1) of an unbiased compressor.
     step : str
-        "projection" of the learned Hessian to eigenvalues of at least mu, or "shift" by the error of what is learned.
+        "projection" of the learned Hessian to eigenvalues of at least mu, or "shift" by the error of what is learned,
+        as pp and cr do in any case.
     initial : str
         What is learned at the start: the "hessian" there, sent whole, or "zero".
     pp : int, optional
@@ -189,8 +190,12 @@ class FedNL:
             raise bad_argument("initial", self.initial, "'hessian' or 'zero'")
         if self.alpha is not None:
             check_share("alpha", self.alpha)
+        check_flag("ls", self.ls)
+        check_flag("cr", self.cr)
         if self.lipschitz is not None:
             check_number("lipschitz", self.lipschitz)
+            if not self.cr:
+                raise bad_argument("lipschitz", self.lipschitz, "left out without cubic steps", "or add cr=true")
         if self.pp is not None:
             check_whole("pp", self.pp)
         if sum([self.pp is not None, self.ls, self.cr]) > 1:

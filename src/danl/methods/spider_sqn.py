@@ -100,8 +100,8 @@ class SpiderSQN:
     learning_rate: float = 0.25
 
     def __post_init__(self) -> None:
-        check_steps(self)
         check_number("learning_rate", self.learning_rate, "try learning_rate=0.25")
+        check_steps(self)
         object.__setattr__(self, "memory", check_whole("memory", self.memory, 0))
         if self.q is not None:
             object.__setattr__(self, "q", check_whole("q", self.q, next_step="leave it out for a pass over the rows"))

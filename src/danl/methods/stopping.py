@@ -4,7 +4,7 @@ A run has converged where the decrement (`danl.methods.acceptance`) is at most `
 at w, or where rounding hides what is left; and never where
 
 - there is gradient along directions whose curvature is lost in rounding (`Curvature.hidden`): nobody knows how far the
-  optimum is along them;
+  optimum is along them, and there is none where there was curvature at the start;
 - steps stay large while nothing is gained by them: there is no optimum, coefficients grow without end.
 """
 
@@ -99,6 +99,13 @@ class InitialCurvature:
         """With the reach of a step, to see whether the next one is shorter."""
         return replace(self, reached=self.reach(step))
 
+    def had(self, direction: Array) -> bool:
+        """Whether there was curvature along a direction whose own is lost now: there never is any of collinear columns.
+
+        A reference level that tells the outcome for certain makes one of the intercept and the other levels.
+        """
+        return float(direction @ self.curvature.times(direction)) > NOT_SMALL
+
     def growing(self, step: Array) -> tuple[int, ...]:
         """The coefficients that make up most of it."""
         shares = np.abs(step * self.curvature.times(step))
@@ -123,5 +130,7 @@ def final_status(
         if growing:
             return "diverged", Remark(ENDLESS, growing)
     if status == "converged" and math.isinf(step.hidden):
+        if initial is not None and step.lost is not None and initial.had(step.lost):
+            return "diverged", Remark(ENDLESS, initial.growing(np.abs(step.lost)))  # they may make up for one another
         return "max_rounds", Remark(FLAT)
     return status, None

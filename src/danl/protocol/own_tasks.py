@@ -26,16 +26,33 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from danl.objective.batch import Batch
 from danl.objective.batch_parts import of_workers, sampled
 from danl.objective.local_objective import LocalObjective
 from danl.objective.regions import IntArray, Regions
-from danl.protocol.messages import Array, Failure, ModelTask, Reply
+from danl.protocol.messages import Array, Failure, Mask, ModelTask, Reply
 from danl.protocol.streams import stream
 
 OWN_TASKS: dict[str, type[OwnTask]] = {}
 """Those there are, by the name that sites know them by."""
+
+
+HIDDEN = -1.0
+"""What stands for a count that is not told."""
+
+
+def untold(counts: Array | NDArray[np.intp], least: int) -> Mask:
+    """Which cells are not told: those of fewer records than `least`, but for nobody, and where these alone could be had
+    as the rest of a total, the next smallest, until there are two and together enough.
+    """
+    small = (counts > 0) & (counts < least)
+    for place in np.argsort(counts, kind="stable") if small.any() else ():
+        if np.count_nonzero(small) > 1 and counts[small].sum() >= least:
+            break
+        small[place] |= counts[place] > 0
+    return np.asarray(small)
 
 
 class FewRowsError(Exception):
@@ -76,8 +93,8 @@ class Workplace:
         return rows
 
     def tellable(self, counts: Array) -> Array:
-        """Counts of records with nan for every cell of too few. Whoever sends sums of cells beside them tells these."""
-        return np.where((counts > 0) & (counts < self.min_cell), np.nan, counts)
+        """Counts of records with `HIDDEN` in place of the cells that would tell of too few of them."""
+        return np.where(untold(counts, self.min_cell), HIDDEN, counts)
 
 
 @dataclass(frozen=True)

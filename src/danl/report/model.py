@@ -26,8 +26,10 @@ SITES = {
     "left_out": "Missing",
     "unknown_levels": "Other levels",
 }
+SAID = ("remarks", "absent", "notes")
+"""What is said below the tables, in this order."""
 MOST_LINES = 500
-"""Coefficients and sites that are shown."""
+"""Coefficients, sites and notes that are shown."""
 LONGEST_LABEL = 28
 """Characters of a name beside the forest plot; the table has the whole name."""
 
@@ -42,7 +44,7 @@ def model_of(tables: Mapping[str, Any]) -> dict[str, Any] | None:
     level = tables.get("level")
     told = [site for site in sites if isinstance(site, Mapping)][:MOST_LINES]
     heads = {name: title for name, title in SITES.items() if any(site.get(name) is not None for site in told)}
-    notes = tables.get("notes")
+    said = {key: [str(each) for each in _list(tables.get(key)) if isinstance(each, str)] for key in SAID}
     return {
         "title": str(tables.get("title", "")),
         "ratio": ratio,
@@ -55,9 +57,7 @@ def model_of(tables: Mapping[str, Any]) -> dict[str, Any] | None:
             "heads": list(heads.values()),
             "lines": [[_text(site.get(name)) for name in heads] for site in told],
         },
-        "notes": [_errors(tables), *(str(note) for note in notes if isinstance(note, str))]
-        if isinstance(notes, list)
-        else [_errors(tables)],
+        "notes": [*said["remarks"], *(f"not in it: {each}" for each in said["absent"]), *said["notes"]][:MOST_LINES],
     }
 
 
@@ -75,9 +75,8 @@ def _line(line: Mapping[str, Any], ratio: str | None) -> dict[str, Any]:
     return {"name": str(line.get("name", ""))} | values
 
 
-def _errors(tables: Mapping[str, Any]) -> str:
-    kind = str(tables.get("covariance", "model"))
-    return "Standard errors are those of the model." if kind == "model" else f"Standard errors: {kind}."
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _number(value: Any) -> float | None:

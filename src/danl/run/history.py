@@ -27,7 +27,7 @@ FIELD_TRAINING = (
     *("proximal-step", "pruned-steps", "quadratic-steps", "step-constants"),
 )
 """Kinds of exchange of the field's methods, each called as its task is (`danl.tasks`): those that workers train in."""
-TABLE_KINDS = ("fit-questions", "null-model", "local-fit", "binned-counts", "column-counts")
+TABLE_KINDS = ("fit-questions", "null-model", "local-fit", "binned-counts", "column-counts", "several")
 """Kinds of exchange that ask what tables are made of (`danl.statistics`)."""
 FIELD_KINDS = (*FIELD_TRAINING, "losses", *TABLE_KINDS)
 """All of them that are tasks of `danl.tasks`. They are written down, as a history is read without what makes one."""

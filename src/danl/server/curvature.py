@@ -10,7 +10,7 @@ import numpy as np
 from danl._scipy import dpotrf, dpotrs
 from danl.frozen import at_once
 from danl.objective.regions import Regions
-from danl.protocol.messages import Array
+from danl.protocol.messages import Array, Mask
 from danl.storage.serialize import storable
 
 RELATIVE_FLOOR = 1e-12
@@ -42,6 +42,10 @@ class Curvature:
     def hidden(self, gradient: Array, objective: float) -> float:
         """gradient^T (Pi^-1 - [Pi]_mu^-1) gradient: what the projection hides of the way to the optimum."""
         raise NotImplementedError
+
+    def lost(self, gradient: Array, objective: float) -> Array | None:
+        """Down the gradient where curvature is lost in rounding, of length 1 in units of Pi's diagonal; else None."""
+        return None
 
     def memory_correction(self, offsets: Array, shares: Array, regions: Regions) -> Array:
         """[Pi sum_r share_qr offset_r]^q for every region q, (d,); offsets are (R, d), shares (Q, R)."""
@@ -85,16 +89,34 @@ class ProjectedHessian(Curvature):
         """
         if self.found is None or self.vectors is None or self.eigenvalues is None:
             return 0.0
+        slopes, there = self._slopes(gradient, objective)
+        if (there & (self.found <= 0)).any():
+            return np.inf
+        return float(np.square(slopes[there]) @ (1.0 / self.found[there] - 1.0 / self.eigenvalues[there]))
+
+    def lost(self, gradient: Array, objective: float) -> Array | None:
+        if self.found is None or self.vectors is None:
+            return None
+        slopes, there = self._slopes(gradient, objective)
+        flat = there & (self.found <= 0)
+        if not flat.any():
+            return None
+        direction = -self.vectors[:, flat] @ slopes[flat]
+        if self.scale is not None:
+            direction = self.scale * direction
+        return np.asarray(direction / np.sqrt(np.abs(self.hessian.diagonal()) @ np.square(direction)))
+
+    def _slopes(self, gradient: Array, objective: float) -> tuple[Array, Mask]:
+        """The gradient along each vector, and where the projection hides some of it that is no rounding."""
+        assert self.found is not None
+        assert self.vectors is not None
+        assert self.eigenvalues is not None
         diagonal = np.abs(self.hessian.diagonal())
         if self.scale is not None:
             gradient, diagonal = self.scale * gradient, np.square(self.scale) * diagonal
-        raised = self.found < self.eigenvalues
-        vectors, found, used = self.vectors[:, raised], self.found[raised], self.eigenvalues[raised]
-        along = np.square(gradient @ vectors)
-        there = along > GRADIENT_ROUNDING**2 * len(gradient) * objective * (diagonal @ np.square(vectors))
-        if (there & (found <= 0)).any():
-            return np.inf
-        return float(along[there] @ (1.0 / found[there] - 1.0 / used[there]))
+        slopes = gradient @ self.vectors
+        rounding = GRADIENT_ROUNDING**2 * len(gradient) * objective * (diagonal @ np.square(self.vectors))
+        return slopes, (self.found < self.eigenvalues) & (np.square(slopes) > rounding)
 
     def times(self, vectors: Array) -> Array:
         return np.asarray(self.hessian @ vectors)

@@ -191,6 +191,9 @@ class QuasiNewton(Curvature):
         """What the initial curvature hides; where it hides nothing, neither does this."""
         return self.initial.hidden(gradient, objective)
 
+    def lost(self, gradient: Array, objective: float) -> Array | None:
+        return self.initial.lost(gradient, objective)
+
     @cached_property
     def _compact(self) -> tuple[Array, Array]:
         """The matrices N and M."""

@@ -33,6 +33,7 @@ from danl.engines import Engine
 from danl.errors import InputError, bad_argument
 from danl.objective.problem import RemoteProblem
 from danl.protocol.messages import Array
+from danl.protocol.own_tasks import HIDDEN
 from danl.run.prepared import connected
 from danl.statistics.diagnostics import filled
 from danl.statistics.fit_answers import Asked, ask
@@ -40,7 +41,6 @@ from danl.statistics.glm import references_of
 from danl.statistics.held_engine import HeldEngine
 from danl.statistics.standardised import pooled_moments
 from danl.storage.atomic import write_text
-from danl.tasks.binned_counts import HIDDEN
 from danl.tasks.column_counts import NUMBERS
 from danl.wording import coefficient
 
@@ -52,6 +52,8 @@ QUARTILES = (0.25, 0.5, 0.75)
 COARSE = 0.25
 """A quartile in a bin with a larger share of the records is not known well enough to be told."""
 TOO_COARSE = "bins too coarse"
+WIDEST = 160
+"""Characters of a line of the text, if a site does not take more alone."""
 FEWEST = "hidden"
 """What the text shows where a site does not tell."""
 FILES = CSV, JSON, TEXT = ("cohort.csv", "cohort.json", "cohort.txt")
@@ -144,9 +146,7 @@ class Cohort:
                 lines.append(["  median (quartiles)", *map(_quartiles_text, own)])
             if any(line.missing for line in own) and (level is None or _is_last(found, column, level)):
                 lines.append(["  missing", *(str(line.missing) for line in own)])
-        widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
-        table = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
-        return "\n".join([*table, *self.notes])
+        return "\n".join([*_in_parts(lines), *self.notes])
 
     __repr__ = __str__
 
@@ -328,6 +328,24 @@ def _quartiles(counts: Array, edges: Array) -> tuple[float, float, float]:
         return (math.nan, math.nan, math.nan)
     first, second, third = np.interp([share * total for share in QUARTILES], below, edges)
     return float(first), float(second), float(third)
+
+
+def _in_parts(lines: list[list[str]]) -> list[str]:
+    """A table of text, the columns of many sites below one another; each part begins with the names of the lines."""
+    first, *widths = (max(len(line[place]) for line in lines) for place in range(len(lines[0])))
+    parts, room = [[0]], 0
+    for place, width in enumerate(widths):
+        if place and first + room + 2 + width > WIDEST:
+            parts, room = [*parts, [0]], 0
+        parts[-1].append(place + 1)
+        room += 2 + width
+    table: list[str] = []
+    for part in parts:
+        table += [""] if table else []
+        for line in lines:
+            cells = (line[place].rjust(widths[place - 1]) for place in part[1:])
+            table.append("  ".join([line[0].ljust(first), *cells]))
+    return table
 
 
 def _level_text(line: CohortLine) -> str:

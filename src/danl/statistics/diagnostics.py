@@ -19,9 +19,9 @@ from scipy.special import expit, logit, ndtri
 
 from danl.objective.problem import Problem, RemoteProblem
 from danl.protocol.messages import Array
+from danl.protocol.own_tasks import HIDDEN
 from danl.statistics.fit_answers import FitAnswers, ask
 from danl.statistics.held_engine import HeldEngine
-from danl.tasks.binned_counts import HIDDEN
 
 RECORDS_A_BIN = 20
 """Of the smallest site, about."""

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from danl.checks import check_choice, check_flag, check_share
+from danl.design.analysis import Analysis
 from danl.design.design import Design
 from danl.errors import InputError, bad_argument, warn
 from danl.methods import AnyMethod
@@ -58,6 +59,18 @@ class Tables:
         check_choice("covariance", self.covariance, COVARIANCES)
         for name in ("small_sample", "meta", "diagnostics", "standardise"):
             check_flag(name, getattr(self, name))
+
+    def check(self, analysis: Analysis) -> Tables:
+        """These tables, if they are some of this analysis: what its fit would leave out is refused before it starts."""
+        robust = self.covariance != "model"
+        if robust and analysis.cluster is not None:
+            allowed = f"left out with cluster={analysis.cluster!r}"
+            raise bad_argument("covariance", self.covariance, allowed, "clustered standard errors are robust, too")
+        if robust and analysis.trials is not None and analysis.weights is not None:
+            raise bad_argument("covariance", self.covariance, "'model' where records have both trials and weights")
+        if self.diagnostics and analysis.family_name != "binomial":
+            raise bad_argument("diagnostics", True, "left out", f"it is for family='binomial', not {analysis.family!r}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -168,6 +181,8 @@ def fit_problem(
     with HeldEngine(engine) as held:
         if isinstance(problem, RemoteProblem):
             problem = connected(problem, held)
+            if tables is not None and problem.design is not None:
+                tables.check(problem.design.analysis)
         result = solve(problem, method=method, engine=held, tol=tol, max_rounds=max_rounds, **options)
         return fit_of(problem, result, held, tables)
 
@@ -188,8 +203,6 @@ def fit_of(
     weighted = analysis is not None and analysis.weights is not None
     kind = tables.covariance if cluster is None else "cluster by site" if cluster == "site" else "cluster"
     units: Units = "clusters" if kind == "cluster" else "records" if kind in ("HC0", "HC1") else "none"
-    if units == "records" and trials and weighted:
-        raise bad_argument("covariance", kind, "'model' where records have both trials and weights")
     besides: dict[str, dict[str, Any]] = {}
     chosen = np.array([not _is_site_effect(design, place) for place in range(result.layout.n_coefficients)])
     if tables.meta:
@@ -197,6 +210,16 @@ def fit_of(
     if tables.standardise:
         besides["column-counts"] = question(result.layout.n_features)
     answers = ask_about_fit(problem, result, engine, units=units, trials=trials, besides=besides)
+    labels = [info.site or f"worker-{place}" for place, info in enumerate(problem.shard_info)]
+    lacking: list[str] = []
+    if answers.kept_back:
+        who = listed(labels[failure.worker] for failure in answers.kept_back)
+        lacking.append(
+            f"STANDARD ERRORS OF THE MODEL in place of {kind}: {who} did not tell the sums over {units} "
+            f"({answers.kept_back[0].detail}); take larger {units}, or cluster='site'"
+        )
+        warn(f"glm: {lacking[0]}")
+        kind = "model"
     sums, order = answers.sums, lines_of(result.layout)
     rank = answers.covariance("model", dispersion=1.0, n=1.0)[1]
     numbers = fit_numbers(
@@ -206,8 +229,6 @@ def fit_of(
         kind, dispersion=numbers.dispersion, n=numbers.weight, correction=tables.small_sample
     )
     names = _names(problem)
-    labels = [info.site or f"worker-{place}" for place, info in enumerate(problem.shard_info)]
-    lacking: list[str] = []
 
     def made(wanted: bool, make: Callable[[], Made]) -> Made | None:
         """A table beside the coefficients; a note where the sites do not tell enough for it."""
@@ -235,7 +256,7 @@ def fit_of(
         n_clusters=clusters,
         small_sample=tables.small_sample,
         notes=(
-            *_notes(problem, result, answers),
+            *_notes(problem, result, answers, numbers.dispersion, labels),
             *_aliased(names, matrix.diagonal()[order]),
             *((NO_LIKELIHOOD,) if trials and weighted else ()),
             *lacking,
@@ -287,7 +308,9 @@ def _aliased(names: Sequence[str], variances: Array) -> tuple[str, ...]:
     )
 
 
-def _notes(problem: Problem | RemoteProblem, result: Result, answers: FitAnswers) -> tuple[str, ...]:
+def _notes(
+    problem: Problem | RemoteProblem, result: Result, answers: FitAnswers, dispersion: float, labels: Sequence[str]
+) -> tuple[str, ...]:
     """What a reader of the tables must know."""
     notes = [*getattr(problem, "notes", ()), *result.notes]
     if problem.alpha:
@@ -300,13 +323,11 @@ def _notes(problem: Problem | RemoteProblem, result: Result, answers: FitAnswers
         doubt = "SEPARABLE: without a penalty there is no best model, and these numbers mean nothing"
     elif result.status != "converged":
         doubt = f"NOT CONVERGED ({result.status}): these are not the numbers of the best model"
-    elif answers.distance() > OTHER_SITES:
-        missing = listed([failure.worker for failure in answers.asked.failures])
-        who = (
-            f"workers {missing} did not answer about it" if missing else "some sites took part in one and not the other"
-        )
+    elif (distance := answers.distance(dispersion)) > OTHER_SITES:
+        missing = listed(labels[failure.worker] for failure in answers.asked.failures)
+        who = f"{missing} did not answer about it" if missing else "some sites took part in one and not the other"
         doubt = (
-            f"OTHER RECORDS: the model is {answers.distance():.2g} standard errors from the best one of the sites that "
+            f"OTHER RECORDS: the model is {distance:.2g} standard errors from the best one of the sites that "
             f"answered about it; {who}: fit again with the sites that stay"
         )
     if doubt and not endless(result):  # of that the run has warned

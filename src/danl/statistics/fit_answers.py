@@ -16,7 +16,7 @@ Clusters by site need no meat of the sites: the gradient of a site is what its c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,8 @@ class FitAnswers:
     rows: tuple[Row, ...]
     besides: Mapping[str, Asked]
     """What was asked in the same exchange."""
+    kept_back: tuple[Failure, ...] = ()
+    """Who told everything but the sums over the units: without theirs there is no meat."""
 
     @property
     def sums(self) -> dict[str, float]:
@@ -131,11 +133,14 @@ class FitAnswers:
         both = self.asked.arrays["observed"].shape[1] > 0
         return self._matrix("observed") + np.diag(self._penalties) if both else self.expected
 
-    def distance(self) -> float:
-        """How far w is from the best model of those that answered: the Newton decrement in standard errors."""
+    def distance(self, dispersion: float) -> float:
+        """How far w is from the best model of those that answered: the Newton decrement in standard errors.
+
+        Where there are no residuals there are none, and the distance is 0.
+        """
         gradient = self.asked.arrays["gradient"].sum(axis=0) + self._penalties * self.w
         inverse = inverse_of(self.observed, self.layout)[0]
-        return float(np.sqrt(max(gradient @ inverse @ gradient, 0.0)))
+        return float(np.sqrt(max(gradient @ inverse @ gradient, 0.0) / dispersion)) if dispersion > 0 else 0.0
 
     def covariance(self, kind: str, *, dispersion: float, n: float, correction: bool = True) -> tuple[Array, int, int]:
         """Of the numbers of w, for the columns as they were; the rank, and the number of clusters (0 of the others)."""
@@ -179,7 +184,8 @@ def ask_about_fit(
 ) -> FitAnswers:
     """Ask the workers what the tables of a fitted model are made of, and other questions `besides`: one exchange.
 
-    With offsets, or without an intercept, the model without features takes some more.
+    With offsets, or without an intercept, the model without features takes some more; so does a site that keeps its
+    sums over the units to itself: all are asked again without these, so that the tables are of the same records.
     """
     family, layout = family_of(problem.loss), result.layout
     asked_of = problem.centred_by(result.centre)
@@ -187,12 +193,20 @@ def ask_about_fit(
     null = float(result.w0[-1]) if layout.intercept and not np.any(result.w0[:-1]) else 0.0
     options = {"null": null, "units": units, "both": family in NOT_CANONICAL, "trials": trials}
     answers = ask_together(asked_of, {"fit-questions": options, **(besides or {})}, w, engine)
-    asked = answers.pop("fit-questions").by_somebody("fit-questions")
+    asked, kept_back = answers.pop("fit-questions"), tuple[Failure, ...]()
+    if units != "none" and asked.failures:
+        without = ask_together(asked_of, {"fit-questions": options | {"units": "none"}}, w, engine)["fit-questions"]
+        rows_of_both = (*asked.rows, *without.rows)
+        if len(without.workers) > len(asked.workers):
+            asked, kept_back = without, asked.failures
+        asked = replace(asked, rows=rows_of_both)
+    asked = asked.by_somebody("fit-questions")
     deviance, rows = _null_deviance(asked_of, engine, null, asked, family)
     assert problem.alpha is not None
     weight = float(asked.arrays["sums"][:, SUMS.index("weight")].sum())
     exchanges = (*asked.rows, *rows)
-    return FitAnswers(w, layout, result.centre, family, asked, problem.alpha * weight, deviance, exchanges, answers)
+    penalty = problem.alpha * weight
+    return FitAnswers(w, layout, result.centre, family, asked, penalty, deviance, exchanges, answers, kept_back)
 
 
 def _null_deviance(

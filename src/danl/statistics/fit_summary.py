@@ -109,6 +109,7 @@ class FitSummary:
                 ],
                 "numbers": asdict(numbers),
                 "sites": [asdict(site) for site in fit.sites],
+                "remarks": self._remarks(),
                 "absent": list(fit.absent),
                 "notes": list(fit.notes),
                 "meta_analysis": None if fit.meta is None else fit.meta.to_dict(),
@@ -170,6 +171,11 @@ class FitSummary:
             )
         elif numbers.family == "gamma":
             lines.append(f"dispersion {numbers.dispersion:.6g} (Pearson chi2 over degrees of freedom)")
+        return [*lines, *self._remarks(), *(f"not in it: {each}" for each in fit.absent), *fit.notes]
+
+    def _remarks(self) -> list[str]:
+        """What the coefficients are to be read with: how their errors were made, the event, the reference levels."""
+        fit, lines = self.fit, []
         cluster = "" if fit.design is None else fit.design.analysis.cluster
         lines.append(ERRORS[fit.covariance_kind].format(cluster=cluster, n=fit.n_clusters))
         if fit.n_clusters and not fit.small_sample:
@@ -182,7 +188,7 @@ class FitSummary:
         if fit.design is not None and fit.design.references:
             named = ", ".join(f"{name}={level}" for name, level in fit.design.references.items())
             lines.append(f"reference levels: {named}")
-        return [*lines, *(f"not in it: {each}" for each in fit.absent), *fit.notes]
+        return lines
 
     def _sites(self) -> str:
         events = self.fit.numbers.events is not None

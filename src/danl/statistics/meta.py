@@ -8,8 +8,8 @@ Of a coefficient with estimates b_i and variances v_i at k sites, and weights 1 
     tau^2     max(0, (Q - (k - 1)) / (sum w - sum w^2 / sum w))              DerSimonian and Laird
     random    the same sums with weights 1 / (v_i + tau^2)
 
-A site that cannot tell of a coefficient (a level nobody there has) is not in its sums. Effects of sites are left out of
-each site's own model.
+A site that cannot tell of a coefficient (a level nobody there has) is not in its sums; of one site there is no Q, I^2
+or tau^2. Effects of sites are left out of each site's own model.
 """
 
 from __future__ import annotations
@@ -80,6 +80,9 @@ class MetaAnalysis:
             for kind in ("fixed", "random"):
                 middle, width = getattr(self, kind)[place], reach * getattr(self, f"{kind}_std_err")[place]
                 cells += [coefficient(middle), f"{coefficient(middle - width)} to {coefficient(middle + width)}"]
+            if told < 2:
+                lines.append([*cells, "-", "-", "-", "-"])  # one site does not differ
+                continue
             cells += [f"{self.q[place]:.2f}", f"{self.q_p_value[place]:.3f}", f"{100 * self.i_squared[place]:.0f} %"]
             lines.append([*cells, coefficient(self.tau_squared[place])])
         widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
@@ -105,6 +108,7 @@ def combined(names: Sequence[str], sites: Sequence[str], b: Array, variances: Ar
         own = 1.0 / (v + tau_squared[:, None])
         random = (own * b).sum(axis=1) / own.sum(axis=1)
         errors = 1.0 / np.sqrt(total), 1.0 / np.sqrt(own.sum(axis=1))
+        q, i_squared, tau_squared = (np.where(df > 0, each, np.nan) for each in (q, i_squared, tau_squared))
     return MetaAnalysis(
         names=tuple(names),
         sites=tuple(sites),

@@ -89,33 +89,8 @@ class Model:
             raise bad_argument("site", site, f"one of {listed(design.sites)}", "the model has an effect of each site")
         if site is not None and not design.sites:
             raise bad_argument("site", site, "left out", "the model has no effects of sites")
-        wanted = design.explaining
-        records = (
-            read_records(Path(data), wanted) if isinstance(data, str | Path) else records_of_frame(data, wanted, "data")
-        )
-        complete, known = design.usable(records, wanted)
-        if (complete & ~known).any():
-            raise self._new_level(records, complete)
-        _check_numbers(design, records, complete)
-        rows = np.flatnonzero(complete)
-        z = np.full(records.n_records, np.nan)
-        margins = self.intercept + design.matrix(records, rows, site or "") @ self.coefficients
-        offset = design.offset(records, rows)
-        z[rows] = margins if offset is None else margins + offset
+        z = margins_of(design, self.intercept, self.coefficients, data, site or "")
         return z if link else np.asarray(make_loss(design.analysis.loss).mean(z))  # type: ignore[attr-defined]
-
-    def _new_level(self, records: Records, complete: Any) -> InputError:
-        """The first level that the model has not: the file is the reader's own, and it is shown."""
-        for name, levels in self.design.levels.items():
-            if name not in records.columns:
-                continue
-            labels = records.columns[name].labels.astype(str)
-            strange = complete & ~np.isin(labels, levels)
-            if strange.any():
-                row = int(np.argmax(strange))
-                allowed = f"has a level that the model does not know; it knows {listed(map(repr, levels))}"
-                return records.error(row, name, f"{allowed}; merge it into one of these, or leave the record out")
-        raise AssertionError("a level is not known, and all are")
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -198,6 +173,40 @@ class Model:
             records,
             tuple(sites),
         )
+
+
+def margins_of(
+    design: Design, intercept: Any, coefficients: Array, data: Any, site: str = "", source: str = "data"
+) -> Array:
+    """The linear predictor of each record of a file or a frame, called `source`; nan where a value is missing."""
+    wanted = design.explaining
+    records = (
+        read_records(Path(data), wanted) if isinstance(data, str | Path) else records_of_frame(data, wanted, source)
+    )
+    complete, known = design.usable(records, wanted)
+    if (complete & ~known).any():
+        raise _new_level(design, records, complete)
+    _check_numbers(design, records, complete)
+    rows = np.flatnonzero(complete)
+    z = np.full(records.n_records, np.nan)
+    margins = intercept + design.matrix(records, rows, site) @ coefficients
+    offset = design.offset(records, rows)
+    z[rows] = margins if offset is None else margins + offset
+    return z
+
+
+def _new_level(design: Design, records: Records, complete: Any) -> InputError:
+    """The first level that the model has not: the file is the reader's own, and it is shown."""
+    for name, levels in design.levels.items():
+        if name not in records.columns:
+            continue
+        labels = records.columns[name].labels.astype(str)
+        strange = complete & ~np.isin(labels, levels)
+        if strange.any():
+            row = int(np.argmax(strange))
+            allowed = f"has a level that the model does not know; it knows {listed(map(repr, levels))}"
+            return records.error(row, name, f"{allowed}; merge it into one of these, or leave the record out")
+    raise AssertionError("a level is not known, and all are")
 
 
 def _link_of(design: Design) -> str:

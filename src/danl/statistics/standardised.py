@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from danl.protocol.messages import Array
+from danl.protocol.own_tasks import HIDDEN
 from danl.statistics.fit_answers import FitAnswers
-from danl.tasks.binned_counts import HIDDEN
 from danl.tasks.column_counts import NUMBERS
 
 

@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from danl.errors import InputError
 from danl.objective.likelihood import record_sums
 from danl.protocol.messages import Array, Reply
-from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
+from danl.protocol.own_tasks import HIDDEN, OwnTask, Workplace, untold, vectors_fault
 from danl.tasks.fit_questions import weights_of
-
-HIDDEN = -1.0
 
 
 @dataclass(frozen=True)
@@ -77,19 +75,11 @@ def check_edges(edges: Array) -> None:
 
 
 def binned(bin_of: NDArray[np.intp], weights: Array, bins: int, least: int, records: Any = None) -> Array:
-    """The sum of the weights in each bin, `HIDDEN` where it is of too few records.
+    """The sum of the weights in each bin, `HIDDEN` where too few records would be told of (`untold`).
 
     A row of weight 0 is none; two rows of one of the `records` are one.
-
-    Others are hidden besides until none of them is what the rest leaves of a total.
     """
     counts, counted = np.bincount(bin_of, weights, bins), bin_of[weights > 0]
     if records is not None:
         counted = np.unique(np.stack([counted, records[weights > 0]]), axis=1)[0]
-    rows = np.bincount(counted, minlength=bins)
-    small = (rows > 0) & (rows < least)
-    for place in np.argsort(rows, kind="stable") if small.any() else ():
-        if np.count_nonzero(small) > 1 and rows[small].sum() >= least:
-            break
-        small[place] |= rows[place] > 0
-    return np.where(small, HIDDEN, counts)
+    return np.where(untold(np.bincount(counted, minlength=bins), least), HIDDEN, counts)

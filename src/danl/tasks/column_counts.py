@@ -19,8 +19,8 @@ from scipy import sparse
 
 from danl.objective.local_objective import LocalObjective
 from danl.protocol.messages import Array, Reply
-from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
-from danl.tasks.binned_counts import HIDDEN, binned, check_edges
+from danl.protocol.own_tasks import HIDDEN, OwnTask, Workplace, vectors_fault
+from danl.tasks.binned_counts import binned, check_edges
 from danl.tasks.fit_questions import records_in, weights_of
 
 NUMBERS = -1.0
