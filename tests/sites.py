@@ -84,7 +84,7 @@ MALFORMED = [
     Malformed("label.csv", f"{HEAD}{GOOD}1,2,{TOKEN}\n", "label.csv: the target has"),
     Malformed("number_label.csv", f"{HEAD}{GOOD}1,2,{NUMBER}\n", "number_label.csv: the target has 3 values"),
     Malformed("negative.csv", f"{HEAD}{GOOD}1,2,-{NUMBER}\n", "y[2]", {"target": "real"}, "poisson"),
-    Malformed("class.csv", f"{HEAD}{GOOD}1,2,{NUMBER}\n", "y[2]", {"target": "real"}, "multinomial:classes=3"),
+    Malformed("class.csv", f"{HEAD}{GOOD}1,2,{NUMBER}\n", "y: loss", {"target": "real"}, "multinomial:classes=3"),
     Malformed("real.csv", f"{HEAD}{GOOD}1,2,{TOKEN}\n", "y[2]", {"target": "real"}, "squared"),
     Malformed("nan.csv", f"{HEAD}{NUMBER},nan,1\n", "line 2 (row 0, counted from 0), column 2"),
     Malformed("inf.csv", f"{HEAD}{GOOD}{NUMBER},inf,1\n", "inf.csv: X[2, 1]"),

@@ -152,7 +152,9 @@ def test_facts_have_no_cell_of_a_few(monkeypatch):
     X, y = np.random.default_rng(0).standard_normal((30, 2)), np.zeros(30)
     y[:2] = 1.0
     reference = ShardReference(load=lambda: Shard.of(X, y))
-    with pytest.raises(RefusedError, match="sparse-columns: fewer than 3 records have one of the two outcomes"):
+    with pytest.raises(
+        RefusedError, match="sparse-columns: in the outcome fewer than 3 records differ from the others"
+    ):
         Site("north", reference).shard_info("logistic")
     told = Site("south", reference, SiteRules(sparse_columns=True)).shard_info("logistic")
     assert json.loads(told)["facts"]["fewest_of_a_class"] == 3
@@ -233,14 +235,16 @@ def test_a_step_that_was_too_long_is_turned_back_and_not_the_site():
 
 
 def test_facts_for_another_loss_are_looked_at_anew(tmp_path):
-    """What was found right for a count is not for a class: two records have one of the outcomes."""
+    """What was found right for a count is not for a class: two records have one of them."""
     rows = np.random.default_rng(0).standard_normal((30, 1))
     path = tmp_path / "north.csv"
-    path.write_text("a,y\n" + "".join(f"{value!r},{int(row < 2)}\n" for row, value in enumerate(rows[:, 0].tolist())))
-    site = Site("north", ShardReference(path=str(path)))
+    outcomes = [0] * 2 + [1] * 14 + [2] * 14
+    lines = [f"{value!r},{y}" for value, y in zip(rows[:, 0].tolist(), outcomes, strict=True)]
+    path.write_text("\n".join(["a,y", *lines]) + "\n")
+    site = Site("north", ShardReference(path=str(path), target="real"))
     site.shard_info("poisson")
-    with pytest.raises(RefusedError, match="one of the two outcomes"):
-        site.shard_info("logistic")
+    with pytest.raises(RefusedError, match="in the outcome fewer than 3 records differ"):
+        site.shard_info("multinomial:classes=3")
 
 
 def test_a_site_of_15_records_is_refused_and_named_and_takes_part_where_it_relaxes_that_rule():

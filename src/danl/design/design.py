@@ -7,7 +7,7 @@ some level, whether the site is some site. A site needs no formula library to ma
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -18,7 +18,7 @@ from danl.data.records import Records
 from danl.data.shard import Shard
 from danl.design.analysis import Analysis
 from danl.design.expression import parse
-from danl.design.formula import SITE, DesignColumn, Part, coded, read_model
+from danl.design.formula import MOST_COLUMNS, SITE, DesignColumn, Part, coded, read_model
 from danl.design.survey import check_some_count, check_trials, evaluated, missing_in
 from danl.errors import InputError
 from danl.frozen import replace
@@ -128,6 +128,19 @@ class Design:
                 known &= np.isin(records.columns[name].labels.astype(str), levels)
         return complete, known
 
+    def levels_of(self, records: Records) -> Iterator[tuple[dict[str, int], tuple[str, ...] | None]]:
+        """Of every column whose levels count here: its levels among complete records, and those there are columns of.
+
+        None stands for all of them.
+        """
+        complete = ~missing_in(records, self.needed)
+        parted = {part.text: None for column in self.columns for part in column.parts if part.kind == "level"}
+        of_outcome = {} if self.outcome_levels is None else {parse(self.outcome).names[0]: self.outcome_levels}
+        for levels in (parted, {name: own for name, own in self.levels.items() if name in self.needed}, of_outcome):
+            for name, own in levels.items():
+                labels, counts = np.unique(records.columns[name].labels[complete].astype(str), return_counts=True)
+                yield dict(zip(labels.tolist(), counts.tolist(), strict=True)), own
+
     def shard(self, records: Records, site: str = "") -> Shard:
         """The rows of a site: complete records whose levels are part of the design."""
         complete, known = self.usable(records, self.needed)
@@ -230,7 +243,11 @@ class Design:
                 columns,
             )
             kinds = {part.kind for column in columns for part in column.parts}
-            _must(isinstance(made.intercept, bool) and kinds <= {"number", "level", "site"} and len(columns) > 0)
+            _must(
+                isinstance(made.intercept, bool)
+                and kinds <= {"number", "level", "site"}
+                and 0 < len(columns) <= MOST_COLUMNS
+            )
             _must(outcome_levels is None or len(outcome_levels) == 2)
             _must(all(len(set(levels)) == len(levels) > 1 for levels in made.levels.values()))
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -43,6 +43,8 @@ MOST_POWER = 5
 """The highest power of a sum, (a + b)**2, and of poly."""
 MOST_CROSSED = 8
 """How many times * may stand between terms: every one doubles them."""
+MOST_PRODUCTS = 1_000_000
+"""How many products the powers of sums may stand for, before those that are alike are one."""
 MOST_COLUMNS = 20_000
 _EVENT = re.compile(r"\s*(`[^`]+`|[^\W\d]\w*)\s*\[\s*([^\[\]]+?)\s*\]\s*")
 _STRING = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"")
@@ -198,6 +200,8 @@ def _sides(formula: str) -> tuple[str, str]:
         raise bad_argument(
             "formula", formula, f"with powers of sums from 1 to {MOST_POWER}", "I(x**2) is that of a column"
         )
+    if (crossed.count("+") + 1) ** math.prod(map(int, powers)) > MOST_PRODUCTS:
+        raise bad_argument("formula", formula, "with powers of shorter sums", "write the terms out")
     at = hidden.index("~")
     return formula[:at], formula[at + 1 :]
 

@@ -105,9 +105,14 @@ def trial_terms(y: Array, weights: Array, records: NDArray[np.int64] | None) -> 
 
 def pearson(loss: Any, y: Array, z: Array, weights: Array, records: NDArray[np.int64] | None) -> float:
     """Pearson's chi2; of binomial records that of the share of successes."""
+    return float(pearson_terms(loss, y, z, weights, records).sum())
+
+
+def pearson_terms(loss: Any, y: Array, z: Array, weights: Array, records: NDArray[np.int64] | None) -> Array:
+    """What each record adds to it."""
     mean = loss.mean(z)
     if records is not None and family_of(loss) == "binomial":
         n, k = record_sums(weights, records), record_sums(weights * y, records)
         mean, weights, y = record_sums(weights * mean, records) / n, n, k / n
     spread = np.maximum(variance(loss, mean), TINY)  # a probability may have rounded to 0 or 1
-    return float(weights @ (np.square(y - mean) / spread))
+    return np.asarray(weights * (np.square(y - mean) / spread))

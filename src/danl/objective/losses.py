@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from danl._scipy import expit, logsumexp, softmax
 from danl.checks import check_whole
+from danl.errors import InputError
 from danl.objective.log_link import LARGEST_EXPONENT, NEGATIVE_BINOMIAL, bad_target
 from danl.objective.log_link import Gamma as Gamma
 from danl.objective.log_link import NegativeBinomial as NegativeBinomial
@@ -246,7 +247,9 @@ class Multinomial:
         wrong = (y < 0) | (y >= self.n_outputs) | (y != np.floor(y))
         if wrong.any():
             rule = f"loss {self.name!r} needs targets from 0 to {self.n_outputs - 1}, the numbers of the classes"
-            raise bad_target(y, wrong, rule, "danl.load_dataset(..., target='classes') numbers any labels")
+            next_step = "danl.load_dataset(..., target='classes') numbers any labels"
+            error = bad_target(y, wrong, rule, next_step)
+            raise InputError(str(error), redacted=f"y: {rule}; {next_step}")  # no row: who asks chose the classes
 
 
 _PLAIN: tuple[Loss, ...] = (Logistic(), SquaredError(), Poisson(), Gamma(), SquaredHinge())

@@ -26,13 +26,19 @@ def null_target(loss: Any, y: Array, offset: Array, row_weights: Array) -> float
 
     Of a loss that does not say what its margins mean, or rows that have no such intercept, the mean target as it is.
     """
+    margin = null_margin(loss, y, offset, row_weights)
+    return float(row_weights @ y) if margin is None else float(loss.mean(np.array([margin]))[0])
+
+
+def null_margin(loss: Any, y: Array, offset: Array, row_weights: Array) -> float | None:
+    """The best intercept of the model that has it alone; None of a loss or rows that have none."""
     mean = float(row_weights @ y)
     if not (hasattr(loss, "null_margins") and hasattr(loss, "mean")):
-        return mean
+        return None
     with np.errstate(divide="ignore", invalid="ignore"):
         margin = float(loss.null_margins(np.array([mean]))[0])
     if not np.isfinite(margin):
-        return mean
+        return None
     low, high = margin - float(offset.max()), margin - float(offset.min())
     b = 0.5 * (low + high)
     for _ in range(STEPS):
@@ -45,4 +51,4 @@ def null_target(loss: Any, y: Array, offset: Array, row_weights: Array) -> float
         b, moved = onward, abs(onward - b)
         if moved <= ENOUGH:
             break
-    return float(loss.mean(np.array([b]))[0])
+    return b

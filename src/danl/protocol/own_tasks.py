@@ -130,6 +130,15 @@ class OwnTask(ModelTask):
         """The margins it is about beside those at w: a site holds these against its rules, too."""
         return ()
 
+    def terms_besides(self, objective: LocalObjective) -> Sequence[Array]:
+        """Squares, one of each record, whose sums it tells: a site holds the shares of the records in these, too."""
+        return ()
+
+    @property
+    def squares_slopes(self) -> bool:
+        """Whether it tells sums of squares of the rows' gradients."""
+        return False
+
     def fault(self, reply: Any, d: int) -> str | None:
         """What is wrong with the form of a reply, in a few words that have no value of it; None where nothing is."""
         raise NotImplementedError

@@ -43,6 +43,9 @@ class BinnedTask(OwnTask):
 
     def work(self, place: Workplace) -> BinnedReply:
         check_edges(self.edges)
+        if not place.objective.loss.binary:  # else records of a bin would be in none of its two cells
+            what = "binned-counts: the outcome must be a binary one"
+            raise InputError(what, redacted=what)
         objective, bins = place.objective, len(self.edges) + 1
         z, s, y = objective.margins(self.w), weights_of(objective), objective.y
         bin_of = np.searchsorted(self.edges, z, side="right")

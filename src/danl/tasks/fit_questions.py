@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from danl.objective.likelihood import expected_information, family_of, pearson, saturated, trial_terms
+from danl.objective.likelihood import expected_information, family_of, pearson, pearson_terms, saturated, trial_terms
 from danl.objective.local_objective import LocalObjective, assembled
 from danl.protocol.messages import Array, Reply, pack, packed_size
 from danl.protocol.own_tasks import FewRowsError, OwnTask, Workplace, vectors_fault
@@ -119,6 +119,14 @@ class FitTask(OwnTask):
     def margins_besides(self, objective: LocalObjective) -> tuple[Array]:
         return (null_margins(objective, self.null),)
 
+    def terms_besides(self, objective: LocalObjective) -> tuple[Array]:
+        z, s = objective.margins(self.w), weights_of(objective)
+        return (pearson_terms(objective.loss, objective.y, z, s, objective.records),)
+
+    @property
+    def squares_slopes(self) -> bool:
+        return self.units != "none"
+
     def fault(self, reply: Any, d: int) -> str | None:
         packed = packed_size(d)
         lengths = {"sums": len(SUMS), "gradient": d, "expected": packed, "observed": packed if self.both else 0}
@@ -144,7 +152,8 @@ class UnitsOfRows:
 def units_of(objective: LocalObjective, units: Units, least_rows: int, *, trials: bool) -> UnitsOfRows | None:
     """The units of the rows that the meat of a sandwich is made of.
 
-    Few clusters of which one has few records would tell of these: `FewRowsError`.
+    Few clusters of which one has few records would tell of these: `FewRowsError`. So would few records that share a
+    cluster: what the sum over clusters has more than that over records is of these alone.
     """
     if units == "none":
         return None
@@ -156,7 +165,7 @@ def units_of(objective: LocalObjective, units: Units, least_rows: int, *, trials
         clusters = np.zeros(objective.n_rows, dtype=np.int64)
     _, of_rows = np.unique(clusters, return_inverse=True)
     own = records_in(objective, of_rows, int(of_rows.max()) + 1)
-    if 1 < len(own) < least_rows and own.min() < least_rows:
+    if (1 < len(own) < least_rows and own.min() < least_rows) or 0 < own[own > 1].sum() < least_rows:
         raise FewRowsError
     return UnitsOfRows(of_rows.astype(np.int64), len(own), False)
 

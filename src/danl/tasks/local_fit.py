@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from danl.objective.likelihood import expected_information, family_of, pearson
+from danl.objective.likelihood import expected_information, family_of, pearson, pearson_terms
 from danl.objective.local_objective import LocalObjective
 from danl.protocol.messages import Array, Mask, Reply, pack, packed_size, unpack
 from danl.protocol.own_tasks import OwnTask, Workplace, vectors_fault
@@ -61,13 +61,29 @@ class LocalFitTask(OwnTask):
 
     def work(self, place: Workplace) -> LocalFitReply:
         objective, d = place.objective, self.w.size
-        told = self.chosen & (objective.mean_squares() > 0)
-        ended, w, covariance, dispersion = _fit(objective, np.where(told, self.w, 0.0), told, trials=self.trials)
+        told, (ended, w, covariance, dispersion) = self._fitted(objective)
         if ended != FITTED:
             w, covariance, dispersion = np.zeros(d), np.zeros((d, d)), 0.0
         n_records = objective.n_rows if objective.records is None else int(objective.records.max()) + 1
         facts = np.array([ended, n_records, weights_of(objective).sum(), dispersion, told.sum()], dtype=np.float64)
         return LocalFitReply(place.worker, self.exchange, w, told.astype(np.float64), pack(covariance), facts)
+
+    def _fitted(self, objective: LocalObjective) -> tuple[Mask, tuple[float, Array, Array, float]]:
+        """Which numbers can be told, and what there is of them."""
+        told = self.chosen & (objective.mean_squares() > 0)
+        return told, _fit(objective, np.where(told, self.w, 0.0), told, trials=self.trials)
+
+    def margins_besides(self, objective: LocalObjective) -> list[Array]:
+        """Those at the best model, which the covariance is of."""
+        ended, w, _, _ = self._fitted(objective)[1]
+        return [objective.margins(w)] if ended == FITTED else []
+
+    def terms_besides(self, objective: LocalObjective) -> list[Array]:
+        """Of the dispersion, where there is one."""
+        if family_of(objective.loss) not in ("gaussian", "gamma"):
+            return []
+        s, records = weights_of(objective), objective.records
+        return [pearson_terms(objective.loss, objective.y, z, s, records) for z in self.margins_besides(objective)]
 
     def fault(self, reply: Any, d: int) -> str | None:
         return vectors_fault(reply, {"model": d, "told": d, "covariance": packed_size(d), "facts": len(FACTS)})

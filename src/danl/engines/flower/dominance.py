@@ -16,7 +16,14 @@ Columns can do the same: one in which two records differ from all others gives t
 difference of two columns that are alike but for one record, or a subgroup of which a model is certain but for one. So
 no record may have more than `max_share` of any combination of the columns, or nearly all of one that is weighted by the
 curvature: of 10 to 100 records, one has more than 0.8 of such a combination in every tenth fit of counts, and more than
-0.98 in one of a hundred.
+0.98 in one of a hundred. Nor may a combination that the records have be without curvature: a model that is certain of a
+whole subgroup shows nothing of where it parts it.
+
+The outcome is a column like the others, a class of it one each: X^T y is in every gradient. Squares of slopes (scores)
+tell X^T diag(y) X besides: there no record may have nearly all of a combination among those of an outcome.
+
+And a margin that is a small difference of large numbers is a step function, by rounding: a step can be put between two
+records. What it is added up of may be large, and not by far.
 """
 
 from __future__ import annotations
@@ -30,7 +37,7 @@ from scipy import sparse
 
 from danl.data.shard import Shard
 from danl.objective.local_objective import LocalObjective
-from danl.objective.losses import Array, weighted_second_derivatives
+from danl.objective.losses import Array, outputs_of, weighted_second_derivatives
 
 COLUMNS_AT_A_TIME, ROWS_AT_A_TIME = 64, 4_096
 """Columns and rows that are looked at together."""
@@ -38,6 +45,8 @@ OF_THE_REST = 0.1
 """What others must have of a combination weighted by curvature, as a share of what they must have elsewhere."""
 FLAT = 1e-12
 """Combinations of columns flatter than this share of the steepest are rounding."""
+LARGE = 1e4
+"""What a margin may be added up of, in the units that the loss is curved in: its rounding is then below 1e-11."""
 Codes = np.ndarray[Any, np.dtype[np.intp]]
 
 
@@ -53,34 +62,98 @@ def n_records(shard: Shard) -> int:
     return len(np.unique(counted))
 
 
+def weight_fault(shard: Shard, max_share: float) -> str | None:
+    """What is wrong with the sum of the records' weights; None where nothing is."""
+    if shard.weights is None:
+        return None
+    fault = _too_few(_by_record(shard.weights, record_codes(shard)), max_share, 1)
+    return None if fault is None else f"of the rows' weights {fault}"
+
+
 def dominated(
-    objective: LocalObjective, shard: Shard, z: Array | None, max_share: float, min_cell: int, *, columns: bool = True
+    objective: LocalObjective,
+    shard: Shard,
+    z: Array | None,
+    max_share: float,
+    min_cell: int,
+    *,
+    columns: bool = True,
+    squares: bool = False,
 ) -> str | None:
     """What of an answer about margins z one record would make up, or too few of them; None where all is well.
 
-    Without a z: about the rows and their weights alone; `columns`: combinations of columns are looked at, too.
+    Without a z: about the rows and their weights alone; `columns`: combinations of columns are looked at, too;
+    `squares`: the answer has squares of the slopes.
     """
-    codes, own = record_codes(shard), objective.row_weights
+    codes, own, loss, y = record_codes(shard), objective.row_weights, objective.loss, objective.y
     if fault := _too_few(_by_record(own, codes), max_share, min_cell):
         return f"of the rows' weights {fault}"
     if z is None:
         return None
+    nearly_all = 1 - OF_THE_REST * (1 - max_share)
     with np.errstate(over="ignore", invalid="ignore"):
-        slopes = objective.loss.first(objective.y, z)
+        slopes = loss.first(y, z)
         sizes = own * (np.abs(slopes) if slopes.ndim == 1 else np.sqrt(np.square(slopes).sum(axis=1)))
-        pairs = weighted_second_derivatives(objective.loss, objective.y, z, own)
+        pairs = list(weighted_second_derivatives(loss, y, z, own))
         curvature = _by_record(sum((weights for k, m, weights in pairs if k == m), np.zeros(len(own))), codes)
     if sizes.any() and (fault := _too_few(_by_record(sizes, codes), max_share, 1)):
         return f"of the slopes at this model {fault}"
-    if objective.loss.third_bound == 0.0:
+    if columns and squares:
+        outcomes = _by_record(own, codes) * _outcomes(shard, outputs_of(loss)).T
+        of_outcomes = np.array([each for o in outcomes for each in (o - o.min(), o.max() - o)])
+        if _one_has_a_column(shard, of_outcomes, nearly_all):
+            return f"of the squares of slopes, among those of an outcome, {_ALONE.format(nearly_all)}"
+        if sizes.any() and _stands_alone(shard, _by_record(sizes, codes)[:, None, None], nearly_all):
+            return f"of the squares of slopes {_ALONE.format(nearly_all)}"
+    if loss.third_bound == 0.0:
         return None  # its curvature is that of the rows at every model
-    effective = min_cell if math.isfinite(objective.loss.second_bound) else 1
+    effective = min_cell if math.isfinite(loss.second_bound) else 1
     if fault := _too_few(curvature, max_share, effective):
         return f"of the curvature at this model {fault}"
-    nearly_all = 1 - OF_THE_REST * (1 - max_share)
-    if columns and _stands_alone(shard, curvature, nearly_all):
+    if not columns or max_share >= 1:
+        return None
+    outputs = outputs_of(loss)
+    blocks = np.empty((len(curvature), outputs, outputs))
+    for k, m, weights in pairs:
+        blocks[:, k, m] = blocks[:, m, k] = _by_record(weights, codes)
+    if _vanishes(shard, blocks, _by_record(own, codes) > 0):
+        return "of the curvature at this model nothing is left in a combination of the columns"
+    if _stands_alone(shard, blocks, nearly_all):
         return f"of the curvature at this model {_ALONE.format(nearly_all)}"
     return None
+
+
+def sum_fault(terms: Array, max_share: float) -> str | None:
+    """What is wrong with a sum of squares that is told, by its terms of the records; None where nothing is.
+
+    A share p of sizes is p^2 / (p^2 + (1 - p)^2) of their squares.
+    """
+    fault = _too_few(terms, _of_squares(max_share), 1) if terms.any() else None
+    return None if fault is None else f"of a sum of squares at this model {fault}"
+
+
+def rounds(objective: LocalObjective, w: Array) -> str | None:
+    """What is wrong with margins that are small differences of large numbers; None where nothing is.
+
+    The unit is 1 where the loss is curved otherwise elsewhere, and else that of the outcomes.
+    """
+    layout, y = objective.layout, objective.y
+    unit = max(1.0, float(np.sqrt(np.mean(np.square(y))))) if objective.loss.third_bound == 0.0 else 1.0
+    coefficients, intercepts = layout.split(np.abs(w))
+    with np.errstate(over="ignore", invalid="ignore"):
+        beside = intercepts + (0.0 if objective.offset is None else float(np.abs(objective.offset).max()))
+        if (coefficients @ _largest(objective.X) + beside <= LARGE * unit).all():
+            return None
+        sizes = np.asarray(np.abs(objective.X) @ coefficients.T) + beside
+    large = not (sizes <= LARGE * unit).all()
+    return "margins are differences of numbers so large that rounding parts the records" if large else None
+
+
+def _largest(X: Any) -> Array:
+    """The largest size in each column."""
+    ends = [X.max(axis=0), X.min(axis=0)]
+    dense = [each.toarray().ravel() if sparse.issparse(each) else np.asarray(each) for each in ends]
+    return np.asarray(np.maximum(*np.abs(dense)))
 
 
 def _by_record(weights: Array, codes: Codes) -> Array:
@@ -107,48 +180,92 @@ def _too_few(weights: Array, max_share: float, effective: int) -> str | None:
 _ALONE = "one record has more than the share {:g} in a combination of the columns"
 
 
-def _stands_alone(shard: Shard, weights: Array, max_share: float) -> bool:
-    """Whether one record i has more than `max_share` of sum |a_i . v| for some v; a_i = weight (columns, 1, offset).
+def _of_squares(share: float) -> float:
+    return share**2 / (share**2 + (1 - share) ** 2)
 
-    Its leverage h_i = a_i . (A^T A)^+ a_i is the largest share that it has of sum (a_i . v)^2, at v = (A^T A)^+ a_i
-    (Belsley, Kuh & Welsch, Regression Diagnostics, Wiley 1980). A share p of the sizes is at least one of
-    p^2 / (p^2 + (1 - p)^2) of the squares: records of that leverage are looked at, each in its direction.
+
+def _stands_alone(shard: Shard, blocks: Array, max_share: float, more: Array | None = None) -> bool:
+    """Whether one record i has more than `max_share` of sum |B_i (a_i . v)| for some v.
+
+    a_i has the columns, 1, the offset, and what `more` there is; B_i is a weight, or of several outputs their matrix.
+    With the rows A_i = B_i x a_i of a record, its leverage |A_i (A^T A)^+ A_i^T| is the largest share that it has of
+    sum |A_i v|^2 (Belsley, Kuh & Welsch, Regression Diagnostics, Wiley 1980). A share p of the sizes is at least one
+    of p^2 / (p^2 + (1 - p)^2) of the squares: records of that leverage are looked at, each in its direction.
     """
     if max_share >= 1:
         return False
-    rows, share = np.unique(shard.rows, return_index=True)[1], weights / weights.max()
-    extra = np.column_stack([np.ones(shard.n_rows), *([] if shard.offset is None else [shard.offset])])
+    with np.errstate(over="ignore", invalid="ignore"):
+        basis = _basis(shard, blocks, more)
+        found = []
+        for part in _parts(shard, blocks, more):
+            towards = part @ basis
+            squares = np.square(towards).sum(axis=(1, 2))
+            chosen = towards[squares > _of_squares(max_share)]
+            vectors, values, _ = np.linalg.svd(np.swapaxes(chosen, 1, 2), full_matrices=False)
+            found.append(vectors[values[:, 0] ** 2 > _of_squares(max_share), :, 0] if len(chosen) else chosen[:, 0, :])
+        directions = basis @ np.concatenate(found).T
+        if not directions.size:
+            return False
+        sums, largest = np.zeros(directions.shape[1]), np.zeros(directions.shape[1])
+        for part in _parts(shard, blocks, more):
+            sizes = np.abs(part @ directions).sum(axis=1)
+            sums, largest = sums + sizes.sum(axis=0), np.maximum(largest, sizes.max(axis=0))
+        return bool(np.any(largest > max_share * sums))
 
-    def parts() -> Iterator[Array]:
-        for first in range(0, len(rows), ROWS_AT_A_TIME):
-            chosen = rows[first : first + ROWS_AT_A_TIME]
-            own = np.column_stack([_dense(shard.X[chosen]), extra[chosen]])
-            yield share[first : first + ROWS_AT_A_TIME, None] * own
 
-    inverse = _inverse(sum((part.T @ part for part in parts()), np.zeros(())))
-    least = max_share**2 / (max_share**2 + (1 - max_share) ** 2)
-    found = []
-    for part in parts():
-        towards = part @ inverse
-        found.append(towards[np.einsum("ij,ij->i", towards, part) > least])
-    directions = np.concatenate(found)
-    if not len(directions):
+def _vanishes(shard: Shard, blocks: Array, counted: Any) -> bool:
+    """Whether a combination of the columns that the counted records have is without weight in all of them."""
+    sizes, outputs = np.abs(blocks).max(axis=(1, 2)), blocks.shape[1]
+    if outputs == 1 and (sizes[counted] > FLAT**0.5 * sizes.max()).all():
         return False
-    sums, largest = np.zeros(len(directions)), np.zeros(len(directions))
-    for part in parts():
-        sizes = np.abs(part @ directions.T)
-        sums, largest = sums + sizes.sum(axis=0), np.maximum(largest, sizes.max(axis=0))
-    return bool((largest > max_share * sums).any())
+    least = max(outputs - 1, 1) * _basis(shard, counted[:, None, None].astype(float), None).shape[1]
+    return bool(_basis(shard, blocks, None).shape[1] < least)
 
 
-def _inverse(gram: Array) -> Array:
-    """The pseudo-inverse, in units of the columns."""
-    scale = np.sqrt(gram.diagonal())
-    scale = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
-    values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
-    kept = values > FLAT * values[-1]
-    vectors = scale[:, None] * vectors[:, kept]
-    return np.asarray((vectors / values[kept]) @ vectors.T)
+def _one_has_a_column(shard: Shard, weights: Array, max_share: float) -> bool:
+    """Whether one record has more than `max_share` of a column's differences from its median, by one of the weights."""
+    rows = np.unique(shard.rows, return_index=True)[1]
+    for first in range(0, shard.n_features, COLUMNS_AT_A_TIME):
+        away = np.abs(_from_median(shard.X[rows][:, first : first + COLUMNS_AT_A_TIME]))
+        for each in weights:
+            sizes = each[:, None] * away
+            if np.any(sizes.max(axis=0) > max_share * sizes.sum(axis=0)):
+                return True
+    return False
+
+
+def _parts(shard: Shard, blocks: Array, more: Array | None) -> Iterator[Array]:
+    """The rows A_i of some records at a time, (records, outputs, columns of all outputs)."""
+    rows = np.unique(shard.rows, return_index=True)[1]
+    beside = [] if shard.offset is None else [shard.offset[rows]]
+    beside += [] if more is None else [more]
+    extra = np.column_stack([np.ones(len(rows)), *beside])
+    blocks = blocks / np.abs(blocks).max()
+    step = max(1, ROWS_AT_A_TIME // blocks.shape[1] ** 2)
+    for first in range(0, len(rows), step):
+        part = slice(first, first + step)
+        own = np.column_stack([_dense(shard.X[rows[part]]), extra[part]])
+        made = blocks[part, :, :, None] * own[:, None, None, :]
+        yield made.reshape(*made.shape[:2], -1)
+
+
+def _basis(shard: Shard, blocks: Array, more: Array | None) -> Array:
+    """V such that A V has orthonormal columns, as many as the rank of A: by its triangle, in units of the columns.
+
+    A^T A would lose what is flatter than the root of the rounding.
+    """
+    squares: Any = 0.0
+    triangle: Any = None
+    for part in _parts(shard, blocks, more):
+        squares = squares + np.square(part).sum(axis=(0, 1))
+    scale = np.sqrt(squares)
+    scale = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > np.finfo(float).tiny ** 0.5)
+    for part in _parts(shard, blocks, more):
+        stacked = part.reshape(-1, part.shape[2]) * scale
+        triangle = np.linalg.qr(stacked if triangle is None else np.vstack([triangle, stacked]), mode="r")
+    _, values, vectors = np.linalg.svd(triangle)
+    kept = np.flatnonzero(values > FLAT * values[0])
+    return np.asarray(scale[:, None] * vectors[kept].T / values[kept])
 
 
 def overshoots(objective: LocalObjective, w: Array) -> bool:
@@ -165,16 +282,22 @@ def overshoots(objective: LocalObjective, w: Array) -> bool:
     return layout.n_outputs == 1 and math.isfinite(there) and not here <= there
 
 
-def column_fault(shard: Shard, max_share: float, min_cell: int, *, binary: bool) -> str | None:
-    """The columns, and the binary outcome, that too few records differ in, or that are nearly one record's."""
+def column_fault(shard: Shard, max_share: float, min_cell: int, *, outputs: int = 1) -> str | None:
+    """The columns, outcome included, that too few records differ in, or that are nearly one record's.
+
+    With more than one of the `outputs` each is a class of the outcome.
+    """
     if max_share >= 1 and min_cell <= 1:
         return None
     weights = np.ones(shard.n_rows) if shard.weights is None else shard.weights
     records, rows = np.unique(shard.rows[weights > 0], return_index=True)
-    X = shard.X[np.flatnonzero(weights > 0)[rows]]
+    X, outcomes = shard.X[np.flatnonzero(weights > 0)[rows]], _outcomes(shard, outputs)
+    own = _by_record(weights, record_codes(shard))
     rare, dominant = list[int](), list[int]()
-    for first in range(0, X.shape[1], COLUMNS_AT_A_TIME):
+    for first in range(0, X.shape[1] + 1, COLUMNS_AT_A_TIME):
         part = X[:, first : first + COLUMNS_AT_A_TIME]
+        if first + COLUMNS_AT_A_TIME > X.shape[1]:
+            part = np.column_stack([_dense(part), outcomes[own > 0]])
         away = np.abs(_from_median(part))
         differ, sums = np.count_nonzero(away, axis=0), away.sum(axis=0)
         few = (differ > 0) & (differ < min_cell)
@@ -184,12 +307,19 @@ def column_fault(shard: Shard, max_share: float, min_cell: int, *, binary: bool)
         return f"in {_columns(shard, rare)} fewer than {min_cell} records differ from the others"
     if dominant:
         return f"in {_columns(shard, dominant)} one record has more than the share {max_share:g} of the spread"
-    sides = [len(np.unique(shard.rows[(weights > 0) & side])) for side in (shard.y == 1, shard.y != 1)]
-    if binary and 0 < min(sides) < min_cell:
-        return f"fewer than {min_cell} records have one of the two outcomes"
-    own = _by_record(weights, record_codes(shard))
     told_else = shard.n_features >= len(records) or _too_few(own, max_share, 1)  # by rules of their own
-    return None if told_else or not _stands_alone(shard, own, max_share) else _ALONE.format(max_share)
+    if told_else or not _stands_alone(shard, own[:, None, None], max_share, outcomes):
+        return None
+    return _ALONE.format(max_share)
+
+
+def _outcomes(shard: Shard, outputs: int) -> Array:
+    """The outcome of every record, (records, 1), or whether it is of each class; of two rows their mean."""
+    weights = np.ones(shard.n_rows) if shard.weights is None else shard.weights
+    codes = record_codes(shard)
+    y = shard.y[:, None] if outputs == 1 else (shard.y[:, None] == np.arange(outputs)).astype(float)
+    sums, totals = (np.array([_by_record(each, codes) for each in w]) for w in ((weights[:, None] * y).T, [weights]))
+    return np.asarray(np.divide(sums, totals, out=np.zeros_like(sums), where=totals > 0).T)
 
 
 def _from_median(X: Any) -> Array:
@@ -203,7 +333,10 @@ def _dense(X: Any) -> Array:
 
 
 def _columns(shard: Shard, found: list[int]) -> str:
-    """Columns in a message: by name, or by place counted from 1."""
-    names = [str(column + 1) if shard.feature_names is None else shard.feature_names[column] for column in found[:3]]
+    """Columns in a message: by name, or by place counted from 1; those after the last are the outcome's."""
+    if found[0] >= shard.n_features:
+        return "the outcome"
+    found = [each for each in found if each < shard.n_features]
+    names = [str(each + 1) if shard.feature_names is None else shard.feature_names[each] for each in found[:3]]
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return f"column{'s' if len(found) > 1 else ''} {', '.join(names)}{more}"

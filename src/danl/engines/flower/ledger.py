@@ -69,8 +69,11 @@ class Ledger:
         with self._held():
             key, state = self._read()
             spent = None if run is None else self._spent(state, run, cost)
+            if spent is not None:
+                state["runs"], state["days"] = spent
             digests = state["seen"].get(stamp) if stamp is not None else None
             if digests is None:
+                write_json(self.folder / STATE, state)  # before it is looked at: a refusal is an answer, too
                 hashes = hashes_of(key)
                 digests = {set_digest(kind, each, key): (kind, each) for kind, each in hashes.items()}
                 new = {digest: each for digest, each in digests.items() if digest not in state["sets"]}
@@ -78,8 +81,6 @@ class Ledger:
                     self._add(state, new)
                 if stamp is not None:
                     state["seen"] = _newest({**state["seen"], stamp: sorted(digests)})
-            if spent is not None:
-                state["runs"], state["days"] = spent
             write_json(self.folder / STATE, state)
 
     def spend(self) -> None:

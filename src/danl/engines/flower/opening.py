@@ -40,6 +40,8 @@ LONGEST_RUN = 200
 """Characters of what a run is called."""
 TERMS = ("loss", "l2", "alpha", "weighting", "intercept", "feature_names")
 """What an opening has of a problem."""
+AT_SITES = ("random", "magnitude")
+"""Policies that choose masks at a site; others may read files, or be another package's."""
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "worker": lambda value: is_whole(value, 0),
     "loss": lambda value: isinstance(value, str),
@@ -49,7 +51,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "intercept": lambda value: isinstance(value, bool),
     "feature_names": lambda value: value is None or _names(value),
     "regions": lambda value: isinstance(value, list),
-    "policy": lambda value: value is None or isinstance(value, str),
+    "policy": lambda value: value is None or (isinstance(value, str) and value.partition(":")[0] in AT_SITES),
     "seed": lambda value: is_whole(value, 0),
     "centre": lambda value: value is None or (isinstance(value, list) and all(is_finite(each) for each in value)),
     "run": lambda value: isinstance(value, str) and len(value) <= LONGEST_RUN,

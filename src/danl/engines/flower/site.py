@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,15 @@ from danl.design.analysis import Analysis
 from danl.design.design import Design
 from danl.design.formula import read_model
 from danl.design.survey import survey
-from danl.engines.flower.dominance import column_fault, dominated, n_records, overshoots
+from danl.engines.flower.dominance import (
+    column_fault,
+    dominated,
+    n_records,
+    overshoots,
+    rounds,
+    sum_fault,
+    weight_fault,
+)
 from danl.engines.flower.kept_margins import KeptMargins, terms_digest
 from danl.engines.flower.kept_rows import KeptRows, folder_of_copies
 from danl.engines.flower.kept_slots import KeptSlots
@@ -38,7 +47,9 @@ from danl.engines.flower.record_hashes import Hashes, hashes_of
 from danl.engines.flower.site_rules import RULE_KEYS, RefusedError, SiteRules, cost, not_among
 from danl.errors import InputError, bad_argument
 from danl.frozen import replace
-from danl.objective.losses import make_loss
+from danl.objective.local_objective import LocalObjective
+from danl.objective.losses import Array, make_loss, outputs_of
+from danl.objective.null_model import null_margin
 from danl.protocol.messages import (
     CurvatureTask,
     Failure,
@@ -48,7 +59,9 @@ from danl.protocol.messages import (
     HessianTask,
     LossTask,
     ModelTask,
+    MomentsTask,
     Reply,
+    ScoresTask,
     Task,
 )
 from danl.protocol.own_tasks import FewRowsError, OwnTask
@@ -124,11 +137,16 @@ class Site:
         reference = self.reference
 
         def read() -> Shard:
-            return reference.read() if design is None else design.shard(reference.records(design.needed), self.name)
+            if design is None:
+                return reference.read()
+            records = reference.records(design.needed)
+            for counts, levels in design.levels_of(records):
+                self._refuse_if(self.rules.broken_by_levels(counts, levels))
+            return design.shard(records, self.name)
 
         if reference.path is None:
             return read()
-        terms = [reference.to_dict(), self.name, None if design is None else design.to_dict()]
+        terms = [reference.to_dict(), self.name, None if design is None else [design.to_dict(), repr(self.rules)]]
         return KeptRows(reference.path, self.copies).read(read, json.dumps(terms))
 
     def _allowed_rows(self, design: Design | None) -> Shard:
@@ -148,8 +166,8 @@ class Site:
         """The site's name and what the server may know of its shard, as JSON."""
         if not isinstance(loss, str):
             raise bad_argument("loss", loss, "a name")
-        made = make_loss(loss)
         self._refuse_if(self.rules.broken_by_loss(loss))
+        made = make_loss(loss)
         self._spend()
         stamp = self._stamp(loss, None, design)
         shard = self._allowed_rows(None if design is None else Design.from_json(design))
@@ -161,7 +179,9 @@ class Site:
         records = n_records(shard)
         if self.rules.tellable_count(records) is None:
             raise RefusedError(f"min-cell: {self.rules.count(records)} rows")
-        self._claim(shard, stamp, binary=made.binary)
+        if fault := weight_fault(shard, self.rules.max_share):  # their sum is told
+            raise RefusedError(f"max-share: {fault}")
+        self._claim(shard, stamp, outputs=outputs_of(made))
         info = dataclasses.replace(self._told(info_of(shard, made.binary)), site=self.name)
         return json.dumps({"site": self.name, "facts": dataclasses.asdict(info)})
 
@@ -190,6 +210,15 @@ class Site:
             return self._failed(worker, "error", redacted(error))
 
     def _answer(self, data: object, terms: Opening, margins: KeptMargins, slots: KeptSlots) -> Reply | Failure:
+        try:
+            task, desk = self._read_task(data, terms, margins, slots)
+        except Exception:
+            self._spend()  # what is wrong with task or records is an answer, too
+            raise
+        return self._answer_each(task, desk) if isinstance(task, SeveralTask) else self._answer_one(task, desk)
+
+    def _read_task(self, data: object, terms: Opening, margins: KeptMargins, slots: KeptSlots) -> tuple[Task, _Desk]:
+        """The task, and what it is answered with."""
         self._refuse_if(self.rules.broken_by_loss(terms.loss))
         stamp, design = self._stamp(terms.loss, terms.feature_names, terms.design), terms.design_of_rows()
         shard = self._allowed_rows(design)
@@ -198,9 +227,7 @@ class Site:
         task = decode(data, most_bytes=most_bytes(d, d))  # type: ignore[arg-type]  # decode looks at the type itself
         if not isinstance(task, Task):
             raise WireError(f"a task is asked for, this is {type(task).__name__}")
-
-        desk = _Desk(worker, shard, terms.run, stamp, margins, slots)
-        return self._answer_each(task, desk) if isinstance(task, SeveralTask) else self._answer_one(task, desk)
+        return task, _Desk(worker, shard, terms.run, stamp, margins, slots)
 
     def _answer_each(self, task: SeveralTask, desk: _Desk) -> SeveralReply:
         """The answer to each part, or why there is none; where there is none to any, the error of the first."""
@@ -226,7 +253,7 @@ class Site:
         elif chosen:
             trained = 0  # the mask is the worker's to choose: known when it has answered
         self._refuse_if(self.rules.broken_by(task, records, d, trained))
-        self._claim(shard, desk.stamp, binary=worker.objective.loss.binary, run=desk.run, cost=cost(task))
+        self._claim(shard, desk.stamp, outputs=worker.objective.layout.n_outputs, run=desk.run, cost=cost(task))
         desk.margins.put_back(worker.objective)
         if self._overshot(worker, task, shard):
             return _overflowed(worker, task)
@@ -254,14 +281,14 @@ class Site:
         if ledger is not None:
             ledger.spend()
 
-    def _claim(self, shard: Shard, stamp: str | None, *, binary: bool, run: str | None = None, cost: int = 1) -> None:
+    def _claim(self, shard: Shard, stamp: str | None, *, outputs: int, run: str | None = None, cost: int = 1) -> None:
         """Write the question down in the ledger, and look at columns that were not looked at before."""
         rules = self.rules
         ledger = Ledger.of(self.name, rules)
 
         def looked_at(key: bytes) -> Mapping[str, Hashes]:
             if not rules.sparse_columns:
-                fault = column_fault(shard, rules.max_share, rules.min_cell, binary=binary)
+                fault = column_fault(shard, rules.max_share, rules.min_cell, outputs=outputs)
                 self._refuse_if(None if fault is None else f"sparse-columns: {fault}")
             return hashes_of(shard, self.reference, key) if ledger is not None else {}
 
@@ -280,14 +307,19 @@ class Site:
             w = np.where(worker.regions.expand(task.mask), w, 0.0)
         objective, rules = worker.objective, self.rules
         with np.errstate(over="ignore", invalid="ignore"):
-            besides = task.margins_besides(objective) if isinstance(task, OwnTask) else ()
+            besides, sums = _told_besides(task, objective)
             asked = [None if w is None else objective.margins(w), *besides]
         limits: dict[str, Any] = {
             "max_share": rules.max_share,
             "min_cell": rules.min_cell,
             "columns": not rules.sparse_columns,
+            "squares": isinstance(task, ScoresTask) or (isinstance(task, OwnTask) and task.squares_slopes),
         }
-        faults = (dominated(objective, shard, z, **limits) for z in asked)
+        faults = itertools.chain(
+            () if w is None or rules.max_share >= 1 else (rounds(objective, w),),
+            (dominated(objective, shard, z, **limits) for z in asked),
+            (sum_fault(terms, rules.max_share) for terms in sums),
+        )
         fault = next(filter(None, faults), None)
         if fault is None:
             return False
@@ -306,6 +338,16 @@ class Site:
 
     def _failed(self, worker: int, kind: FailureKind, detail: str) -> bytes:
         return encode(Failure(worker, kind, f"site {self.name}: {detail}"[:LONGEST_DETAIL]))
+
+
+def _told_besides(task: Task, objective: LocalObjective) -> tuple[Sequence[Array], Sequence[Array]]:
+    """What an answer is about beside the margins at its model: other margins, and terms of the records in sums."""
+    if isinstance(task, OwnTask):
+        return task.margins_besides(objective), task.terms_besides(objective)
+    if isinstance(task, MomentsTask) and objective.offset is not None:
+        null = null_margin(objective.loss, objective.y, objective.offset, objective.row_weights)
+        return () if null is None else (null + objective.offset,), ()
+    return (), ()
 
 
 def _overflowed(worker: Worker, task: Task) -> Reply:

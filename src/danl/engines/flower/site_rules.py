@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from danl.checks import check_choice, check_number, check_share, check_whole
 from danl.design.expression import degree_of
 from danl.errors import InputError, bad_argument
-from danl.objective.losses import LOSSES, MULTINOMIAL
+from danl.objective.losses import LOSSES, MULTINOMIAL, make_loss, outputs_of
 from danl.protocol.messages import TASKS, GradientTask, Task
 from danl.protocol.own_tasks import OWN_TASKS, OwnTask
 from danl.spec import unknown_name
@@ -86,7 +86,7 @@ class SiteRules:
     arithmetic : bool
         Whether a formula may calculate more of columns than logarithms, roots, squares, cubes and products of three.
     max_levels : int
-        The most levels that are told of a column.
+        The most levels that a column may have, and classes an outcome, where it counts by them.
     max_share : float
         The largest share that one record may have in the sum of weights behind an answer; 1 is no rule.
     tasks : tuple of str
@@ -202,7 +202,11 @@ class SiteRules:
     def broken_by_loss(self, loss: str) -> str | None:
         """The same of a loss, by its name with or without options."""
         name = loss.partition(":")[0]
-        return None if name in self.losses else f"losses: {name} is not among {', '.join(self.losses) or 'none'}"
+        if name not in self.losses:
+            return f"losses: {name} is not among {', '.join(self.losses) or 'none'}"
+        if outputs_of(make_loss(loss)) > self.max_levels:
+            return f"max-levels: {loss} has more than {self.max_levels} classes"
+        return None
 
     def broken_by_design(self, formula: str | None, columns: Iterable[str]) -> str | None:
         """The same of a formula, None where there is none, and of all columns that a run uses."""
@@ -214,6 +218,17 @@ class SiteRules:
             if others:
                 return f"columns: {', '.join(others[:5])} {'is' if len(others) == 1 else 'are'} not allowed"
         return None
+
+    def broken_by_levels(self, counts: Mapping[str, int], levels: Collection[str] | None) -> str | None:
+        """The same of the levels of a column that a design has, None for all: those of the agreement, and no others.
+
+        Who chooses levels chooses records. A level that the site has told is left out by nobody who agreed on them.
+        """
+        if len(counts) > self.max_levels:
+            return f"max-levels: a column has more than {self.max_levels} levels"
+        if levels is None or self.subsets or set(self.tellable_levels(counts)) <= set(levels):
+            return None
+        return f"subsets: the design leaves out a level of at least {self.min_cell} records"
 
     def broken_by_arithmetic(self, products: Iterable[Sequence[str]]) -> str | None:
         """The same of what a model is made of: outcome, offset and terms, each with the expressions it multiplies."""
