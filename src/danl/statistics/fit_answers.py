@@ -194,12 +194,11 @@ def ask_about_fit(
     options = {"null": null, "units": units, "both": family in NOT_CANONICAL, "trials": trials}
     answers = ask_together(asked_of, {"fit-questions": options, **(besides or {})}, w, engine)
     asked, kept_back = answers.pop("fit-questions"), tuple[Failure, ...]()
-    if units != "none" and asked.failures:
+    refused = [failure for failure in asked.failures if failure.kind == "refused"]
+    if units != "none" and refused:
         without = ask_together(asked_of, {"fit-questions": options | {"units": "none"}}, w, engine)["fit-questions"]
-        rows_of_both = (*asked.rows, *without.rows)
-        if len(without.workers) > len(asked.workers):
-            asked, kept_back = without, asked.failures
-        asked = replace(asked, rows=rows_of_both)
+        kept_back = tuple(failure for failure in refused if failure.worker in without.workers)
+        asked = replace(without if kept_back else asked, rows=(*asked.rows, *without.rows))
     asked = asked.by_somebody("fit-questions")
     deviance, rows = _null_deviance(asked_of, engine, null, asked, family)
     assert problem.alpha is not None
