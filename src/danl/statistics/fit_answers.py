@@ -142,6 +142,10 @@ class FitAnswers:
         inverse = inverse_of(self.observed, self.layout)[0]
         return float(np.sqrt(max(gradient @ inverse @ gradient, 0.0) / dispersion)) if dispersion > 0 else 0.0
 
+    def clusters(self, kind: str) -> int:
+        """How many there are; covariances need two."""
+        return len(self.asked.workers) if kind == "cluster by site" else int(self.sums["clusters"])
+
     def covariance(self, kind: str, *, dispersion: float, n: float, correction: bool = True) -> tuple[Array, int, int]:
         """Of the numbers of w, for the columns as they were; the rank, and the number of clusters (0 of the others)."""
         observed = kind != "model"
@@ -153,13 +157,11 @@ class FitAnswers:
         else:
             if kind == "cluster by site":
                 gradients = self.asked.arrays["gradient"]
-                middle, clusters = gradients.T @ gradients, len(gradients)
+                middle = gradients.T @ gradients
             else:
                 middle = self._matrix("meat")
-                clusters = int(self.sums["clusters"])
             if kind.startswith("cluster"):
-                if clusters < 2:
-                    raise InputError(f"cluster: found {clusters} cluster; standard errors by clusters need some dozens")
+                clusters = self.clusters(kind)
                 if correction:
                     factor = clusters / (clusters - 1.0) * (n - 1.0) / left
             elif kind == "HC1":
