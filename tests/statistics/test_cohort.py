@@ -114,6 +114,11 @@ def test_a_cohort_has_no_weights(given):
         danl.cohort(danl.Analysis("y ~ z", **given), frame)
 
 
+def test_columns_are_in_the_order_they_were_asked_for():
+    asked = ["dose", "smoking", "age", "death"]
+    assert list(dict.fromkeys(line.column for line in danl.cohort(columns=asked, sites=frames()).lines)) == asked
+
+
 def test_the_columns_of_many_sites_stand_below_one_another():
     frame = pooled()
     sites = {f"hospital {number}": frame.iloc[30 * number : 30 * (number + 1)] for number in range(7)}

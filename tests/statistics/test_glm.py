@@ -105,6 +105,16 @@ def test_clustered_errors_are_not_those_of_records_as_well():
         ours("death", "binomial", covariance="HC1", cluster="ward")
 
 
+@pytest.mark.parametrize("cluster", ["site", "country"])
+def test_one_cluster_has_no_errors_of_clusters_and_loses_nothing(cluster):
+    one = pooled().assign(country="here")
+    with pytest.warns(danl.DanlWarning, match="ERRORS OF THE MODEL in place of cluster.*: all records are in one"):
+        fit = danl.glm(f"falls ~ {RIGHT}", data=one, family="poisson", cluster=cluster)
+    close(fit.std_err, danl.glm(f"falls ~ {RIGHT}", data=one, family="poisson").std_err)
+    assert (fit.covariance_kind, fit.n_clusters) == ("model", 0)
+    assert "in place of cluster" in str(fit.summary())
+
+
 def test_records_without_trials_are_left_out_and_counted():
     sites = frames()
     for frame in sites.values():

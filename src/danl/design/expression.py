@@ -216,7 +216,7 @@ def depends_on_rows(text: str, called: str) -> InputError:
         "lag": "make the column at the sites",
         "hashed": "write C(x), whose levels the sites agree on",
     }
-    other = "divide by a number that all sites know, as in I((age - 50) / 10)"
+    other = "divide by a number that all sites know, as in I((age - 50) / 10), or make the column at the sites"
     if called in ("bs", "cr", "cs", "cc", "ns", "te"):
         other = "use powers, as in poly(x, 3, raw=True), or make the columns at the sites with knots all of them know"
     return InputError(f"formula: {text!r}: {called} depends on the rows of all sites; {what.get(called, other)}")

@@ -261,6 +261,10 @@ def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
             for name, count in zip([*names, ALL], [*known_counts, known_counts.sum()], strict=True):
                 total = records.get(name, sum(records.values()))
                 lines.append(CohortLine(what, level, name, total, missing(what, name), count=float(count)))
+    asked = problem.design.analysis
+    if asked.columns is not None:  # as they were named; of a formula the outcome is the last
+        named = (asked.outcome, *asked.columns)
+        lines.sort(key=lambda line: named.index(line.column))
     records[ALL], left_out[ALL] = sum(records.values()), sum(left_out.values())
     unasked = engine.surveyed.left_out if engine.surveyed is not None else ()
     silent = [f"not in it: {problem.shard_info[each.worker].site}: {each.detail}" for each in second.failures]

@@ -212,12 +212,8 @@ def fit_of(
     answers = ask_about_fit(problem, result, engine, units=units, trials=trials, besides=besides)
     labels = [info.site or f"worker-{place}" for place, info in enumerate(problem.shard_info)]
     lacking: list[str] = []
-    if answers.kept_back:
-        who = listed(labels[failure.worker] for failure in answers.kept_back)
-        lacking.append(
-            f"STANDARD ERRORS OF THE MODEL in place of {kind}: {who} did not tell the sums over {units} "
-            f"({answers.kept_back[0].detail}); take larger {units}, or cluster='site'"
-        )
+    if why := _why_not(kind, answers, units, labels):
+        lacking.append(f"STANDARD ERRORS OF THE MODEL in place of {kind}: {why}")
         warn(f"glm: {lacking[0]}")
         kind = "model"
     sums, order = answers.sums, lines_of(result.layout)
@@ -265,6 +261,17 @@ def fit_of(
         diagnostics=diagnostics,
         scales=None if scales is None else np.array([np.nan, *scales] if result.layout.intercept else scales),
     )
+
+
+def _why_not(kind: str, answers: FitAnswers, units: Units, labels: Sequence[str]) -> str:
+    """Why there are no standard errors of a kind; empty where there are. The fit is not lost for that."""
+    if answers.kept_back:
+        who = listed(labels[failure.worker] for failure in answers.kept_back)
+        why = f"{who} did not tell the sums over {units} ({answers.kept_back[0].detail})"
+        return f"{why}; take larger {units}, or cluster='site'"
+    if kind.startswith("cluster") and answers.clusters(kind) < 2:
+        return "all records are in one cluster, and there should be some dozens"
+    return ""
 
 
 def _names(problem: Problem | RemoteProblem) -> tuple[str, ...]:

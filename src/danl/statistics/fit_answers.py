@@ -142,6 +142,10 @@ class FitAnswers:
         inverse = inverse_of(self.observed, self.layout)[0]
         return float(np.sqrt(max(gradient @ inverse @ gradient, 0.0) / dispersion)) if dispersion > 0 else 0.0
 
+    def clusters(self, kind: str) -> int:
+        """How many there are; covariances need two."""
+        return len(self.asked.workers) if kind == "cluster by site" else int(self.sums["clusters"])
+
     def covariance(self, kind: str, *, dispersion: float, n: float, correction: bool = True) -> tuple[Array, int, int]:
         """Of the numbers of w, for the columns as they were; the rank, and the number of clusters (0 of the others)."""
         observed = kind != "model"
@@ -153,13 +157,11 @@ class FitAnswers:
         else:
             if kind == "cluster by site":
                 gradients = self.asked.arrays["gradient"]
-                middle, clusters = gradients.T @ gradients, len(gradients)
+                middle = gradients.T @ gradients
             else:
                 middle = self._matrix("meat")
-                clusters = int(self.sums["clusters"])
             if kind.startswith("cluster"):
-                if clusters < 2:
-                    raise InputError(f"cluster: found {clusters} cluster; standard errors by clusters need some dozens")
+                clusters = self.clusters(kind)
                 if correction:
                     factor = clusters / (clusters - 1.0) * (n - 1.0) / left
             elif kind == "HC1":
@@ -194,12 +196,11 @@ def ask_about_fit(
     options = {"null": null, "units": units, "both": family in NOT_CANONICAL, "trials": trials}
     answers = ask_together(asked_of, {"fit-questions": options, **(besides or {})}, w, engine)
     asked, kept_back = answers.pop("fit-questions"), tuple[Failure, ...]()
-    if units != "none" and asked.failures:
+    refused = [failure for failure in asked.failures if failure.kind == "refused"]
+    if units != "none" and refused:
         without = ask_together(asked_of, {"fit-questions": options | {"units": "none"}}, w, engine)["fit-questions"]
-        rows_of_both = (*asked.rows, *without.rows)
-        if len(without.workers) > len(asked.workers):
-            asked, kept_back = without, asked.failures
-        asked = replace(asked, rows=rows_of_both)
+        kept_back = tuple(failure for failure in refused if failure.worker in without.workers)
+        asked = replace(without if kept_back else asked, rows=(*asked.rows, *without.rows))
     asked = asked.by_somebody("fit-questions")
     deviance, rows = _null_deviance(asked_of, engine, null, asked, family)
     assert problem.alpha is not None
