@@ -16,7 +16,7 @@ from danl.report.payload import payload_of
 from danl.reproduce.drawing import _drawn
 from danl.reproduce.tables import shown_gap
 from danl.run.history import History
-from danl.wording import FLOOR, floored, gap_text, is_rounding
+from danl.wording import FLOOR, floored, gap_text, is_rounding, ratio_text
 from tests.report.made import row, run_of
 
 ZEROS = (0.0, -5.6e-17, 5.6e-17, 1.1e-16, FLOOR, -2.2e-16)
@@ -27,6 +27,16 @@ def printed(table):
     screen = Console(file=io.StringIO(), width=100)
     screen.print(table)
     return screen.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.0, "1.0000"), (1.0000012, "1.00000120"), (0.99955, "0.999550"), (1.2, "1.2000"), (2e-5, "2.000e-05")],
+)
+def test_a_ratio_near_one_says_how_far_it_is(value, text):
+    assert ratio_text(value) == text
+    assert ratio_text(math.nan) == "nan"
+    assert ratio_text(1 + 3e-16) == "1.000000000000"
 
 
 def test_what_is_at_the_floor():

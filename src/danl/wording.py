@@ -46,6 +46,14 @@ def coefficient(value: float) -> str:
     return f"{value:.4f}" if plain else f"{value:.3e}"
 
 
+def ratio_text(value: float) -> str:
+    """exp(coefficient) in a table: where it is near 1, with the digits that say on which side and how far."""
+    apart = abs(value - 1)
+    if not 0 < apart < 1e-3:
+        return coefficient(value)
+    return f"{value:.{min(2 - math.floor(math.log10(apart)), 12)}f}"
+
+
 def known(value: float) -> float | None:
     """A number for machines: None where it is not finite."""
     return float(value) if math.isfinite(value) else None

@@ -203,9 +203,11 @@ def _check_numbers(records: Records, analysis: Analysis, model: Model, complete:
         _check_outcome(records, analysis, model, complete)
     elif analysis.family_name != "binomial" or analysis.trials is not None:
         family = f"family {analysis.family_name}" if analysis.trials is None else "trials"
+        other = "an outcome of two words is of family='binomial'"
+        if analysis.formula is None:
+            other += ", and the first column of a cohort holds numbers"
         raise records.column_error(
-            model.outcome.names[0],
-            f"holds words, and with {family} it must hold numbers; an outcome of two words is of family='binomial'",
+            model.outcome.names[0], f"holds words, and with {family} it must hold numbers; {other}"
         )
 
 

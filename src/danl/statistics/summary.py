@@ -14,7 +14,7 @@ from danl.checks import check_installed
 from danl.objective.layout import Layout
 from danl.protocol.messages import Array
 from danl.statistics.inference import DISPERSED, Inference
-from danl.wording import coefficient, counted
+from danl.wording import coefficient, counted, ratio_text
 
 INTERCEPT = "(intercept)"
 NARROWEST = 72
@@ -173,7 +173,8 @@ class Summary:
                 f"{coefficient(low)} to {coefficient(high)}",
             ]
             if ratio:
-                cells += [coefficient(ratio[0]), f"{coefficient(ratio[1])} to {coefficient(ratio[2])}"]
+                middle, *ends = map(ratio_text, ratio)
+                cells += [middle, " to ".join(ends)]
             lines.append(cells[: len(head)])
         widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
         name_width, *others = widths

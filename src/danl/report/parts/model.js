@@ -13,8 +13,14 @@ function percentOf(level) {
   return `${Number((100 * level).toPrecision(3))}%`;
 }
 
-function interval(line, low, high) {
-  return line[low] === null || line[high] === null ? "-" : `${rounded(line[low])} to ${rounded(line[high])}`;
+// Near 1 with the digits that say on which side a ratio is, and how far.
+function ratioText(value) {
+  const apart = value === null || value === undefined ? 0 : Math.abs(value - 1);
+  return apart > 0 && apart < 1e-3 ? value.toFixed(Math.min(2 - Math.floor(Math.log10(apart)), 12)) : rounded(value);
+}
+
+function interval(line, low, high, text = rounded) {
+  return line[low] === null || line[high] === null ? "-" : `${text(line[low])} to ${text(line[high])}`;
 }
 
 function showModel() {
@@ -39,7 +45,7 @@ function coefficientTable(model) {
   const heads = ["", MODEL_HEADS.coef, MODEL_HEADS.std_err, model.statistic, MODEL_HEADS.p_value, `${percent} interval`, ...ratio];
   const lines = model.coefficients.map((line) => [line.name, rounded(line.coef), rounded(line.std_err), rounded(line.z, 2),
     line.p_value === null ? "-" : line.p_value < 0.001 ? "<0.001" : line.p_value.toFixed(3), interval(line, "ci_low", "ci_high"),
-    ...(model.ratio ? [rounded(line.ratio), interval(line, "ratio_low", "ratio_high")] : [])]);
+    ...(model.ratio ? [ratioText(line.ratio), interval(line, "ratio_low", "ratio_high", ratioText)] : [])]);
   return table("Coefficients.", heads, lines);
 }
 
