@@ -105,6 +105,17 @@ def test_clustered_errors_are_not_those_of_records_as_well():
         ours("death", "binomial", covariance="HC1", cluster="ward")
 
 
+@pytest.mark.filterwarnings("ignore::danl.DanlWarning")
+def test_a_reference_level_without_events_is_separable_and_not_aliased():
+    data = pooled().reset_index(drop=True)
+    data["group"] = np.where((data.index % 9 == 0) & (data.death == 0), "a", "b")
+    fit = danl.glm("death ~ age + group", data=data, family="binomial")
+    assert (fit.converged, fit.result.status) == (False, "diverged")
+    said = str(fit.summary())
+    assert "SEPARABLE" in said
+    assert "ALIASED" not in said
+
+
 @pytest.mark.parametrize("cluster", ["site", "country"])
 def test_one_cluster_has_no_errors_of_clusters_and_loses_nothing(cluster):
     one = pooled().assign(country="here")

@@ -253,7 +253,7 @@ def fit_of(
         small_sample=tables.small_sample,
         notes=(
             *_notes(problem, result, answers, numbers.dispersion, labels),
-            *_aliased(names, matrix.diagonal()[order]),
+            *(() if endless(result) else _aliased(names, matrix.diagonal()[order])),
             *((NO_LIKELIHOOD,) if trials and weighted else ()),
             *lacking,
         ),
