@@ -120,6 +120,21 @@ def test_a_site_that_keeps_its_few_clusters_to_itself_is_in_the_other_tables(con
     assert any("in place of cluster" in note for note in there.notes)
 
 
+def test_tables_are_of_the_records_of_the_fit(configs):
+    """A site too small for the fit answers about cells; it is in no table."""
+    configs[2]["max-features-per-row"] = 0.001
+    options = {"family": "binomial", "meta": True, "standardise": True, "diagnostics": True}
+    there = danl.glm("death ~ age + dose", engine=engine_of(configs), **options)
+    assert [site.name for site in there.sites] == ["north", "south"]
+    here = local(configs[:2], "death ~ age + dose", **options)
+    np.testing.assert_allclose(there.scales, here.scales, rtol=1e-12)
+    for each in (there, here):
+        told = each.diagnostics
+        counted = told.true_positive + told.false_positive + told.true_negative + told.false_negative
+        assert counted == pytest.approx(sum(site.records for site in here.sites))
+    assert there.numbers.null_deviance == pytest.approx(here.numbers.null_deviance, rel=1e-9)
+
+
 def test_a_table_that_no_site_answers_about_loses_nothing(configs):
     for each in configs:
         each |= {"tasks": f"{TASKS},fit-questions"}

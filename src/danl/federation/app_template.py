@@ -94,6 +94,12 @@ When the sites are up:
 
     flwr run . ours --run-config 'sites=3 out="/srv/danl/run-1"'
 
+With a formula sites agree on columns, levels and missing values first, and `summary=true` adds the tables of the fit;
+`target-column` and `target` of a site do not count then. `cohort=true` in place of it describes the records:
+
+    flwr run . ours --run-config 'sites=3 formula="ill ~ age" family="binomial" cohort=true out="/srv/danl/before"'
+    flwr run . ours --run-config 'sites=3 formula="ill ~ age" family="binomial" summary=true out="/srv/danl/run-1"'
+
 `out` then has history.csv, model.npz, workers.npz and, last, result.json: `danl.Result.load("/srv/danl/run-1")`,
 `danl report /srv/danl/run-1`. What cannot be run is said in error.txt: a site that cannot read its file, or does not
 know a setting, ends the run within seconds, by its name, where it is needed for `sites`.

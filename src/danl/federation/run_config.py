@@ -142,7 +142,13 @@ def tables_of(config: Mapping[str, Any]) -> Tables | None:
         return None
     if not values["formula"]:
         raise bad_argument("summary", values["summary"], "given with a formula", "leave it out, or write one")
-    return Tables(**{key: values[key] for key in OF_A_SUMMARY})
+    if values["l2"]:
+        raise bad_argument(
+            "l2", values["l2"], "left out with summary=true", "tables are those of the records; use alpha"
+        )
+    analysis = analysis_of(values)
+    assert analysis is not None
+    return Tables(**{key: values[key] for key in OF_A_SUMMARY}).check(analysis)
 
 
 def commented_toml(config: Mapping[str, Any]) -> str:

@@ -56,7 +56,7 @@ def untold(counts: Array | NDArray[np.intp], least: int) -> Mask:
 
 
 class FewRowsError(Exception):
-    """A mini-batch of fewer rows than a site answers about."""
+    """An answer would be of fewer rows than a site answers about; the text says in what."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Workplace:
     def _rows(self, draws: Array) -> IntArray:
         rows = (draws * self.objective.n_rows).astype(np.int64)
         if self.least_rows > 1 and len(np.unique(rows)) < self.least_rows:
-            raise FewRowsError
+            raise FewRowsError("a draw has fewer rows")
         return rows
 
     def tellable(self, counts: Array) -> Array:

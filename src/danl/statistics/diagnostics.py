@@ -79,6 +79,7 @@ def diagnostics_of(
     """Ask the sites for the counts, one exchange, and make the tables of them."""
     edges, cut = _edges(answers, threshold)
     asked = ask(problem.centred_by(answers.centre), "binned-counts", answers.w, engine, edges=edges)
+    asked = asked.of(answers.asked.workers).by_somebody("diagnostics")
     places = [answers.asked.workers.tolist().index(worker) for worker in asked.workers.tolist()]
     own = [answers.of_worker(place) for place in places]
     weights = np.array([each["weight"] for each in own])

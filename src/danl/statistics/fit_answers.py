@@ -56,6 +56,13 @@ class Asked:
     failures: tuple[Failure, ...]
     rows: tuple[Row, ...]
 
+    def of(self, workers: NDArray[np.int64]) -> Asked:
+        """The same of some workers: those whose records are in a table."""
+        kept = np.isin(self.workers, workers)
+        return replace(
+            self, workers=self.workers[kept], arrays={name: each[kept] for name, each in self.arrays.items()}
+        )
+
     def by_somebody(self, name: str) -> Asked:
         """The same, where anybody answered."""
         if not len(self.workers):
@@ -102,7 +109,7 @@ class FitAnswers:
     null_deviance: float
     rows: tuple[Row, ...]
     besides: Mapping[str, Asked]
-    """What was asked in the same exchange."""
+    """What was asked in the same exchange; of the same workers."""
     kept_back: tuple[Failure, ...] = ()
     """Who told everything but the sums over the units: without theirs there is no meat."""
 
@@ -207,7 +214,8 @@ def ask_about_fit(
     weight = float(asked.arrays["sums"][:, SUMS.index("weight")].sum())
     exchanges = (*asked.rows, *rows)
     penalty = problem.alpha * weight
-    return FitAnswers(w, layout, result.centre, family, asked, penalty, deviance, exchanges, answers, kept_back)
+    others = {name: each.of(asked.workers) for name, each in answers.items()}
+    return FitAnswers(w, layout, result.centre, family, asked, penalty, deviance, exchanges, others, kept_back)
 
 
 def _null_deviance(
@@ -231,9 +239,9 @@ def _null_deviance(
         step = first / second
         null -= step if family == "gaussian" else float(np.clip(step, -5.0, 5.0))
         asked = ask(problem, "null-model", np.zeros(problem.n_coefficients), engine, null=null)
-        same = np.isin(asked.workers, fit.workers)
-        sums, rows = asked.arrays["sums"][same].sum(axis=0), [*rows, *asked.rows]
-        if same.sum() < len(fit.workers):
+        asked = asked.of(fit.workers)
+        sums, rows = asked.arrays["sums"].sum(axis=0), [*rows, *asked.rows]
+        if len(asked.workers) < len(fit.workers):
             break
     return np.nan, rows
 

@@ -166,7 +166,7 @@ def units_of(objective: LocalObjective, units: Units, least_rows: int, *, trials
     _, of_rows = np.unique(clusters, return_inverse=True)
     own = records_in(objective, of_rows, int(of_rows.max()) + 1)
     if (1 < len(own) < least_rows and own.min() < least_rows) or 0 < own[own > 1].sum() < least_rows:
-        raise FewRowsError
+        raise FewRowsError("few clusters, or few that share one, have fewer records")
     return UnitsOfRows(of_rows.astype(np.int64), len(own), False)
 
 

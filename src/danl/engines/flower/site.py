@@ -260,8 +260,8 @@ class Site:
         desk.slots.put_back(worker, task)
         try:
             reply = worker.answer(task)
-        except FewRowsError:
-            raise RefusedError(f"min-rows: a draw of fewer rows than the {self.rules.min_rows} asked for") from None
+        except FewRowsError as error:
+            raise RefusedError(f"min-rows: {error} than the {self.rules.min_rows} asked for") from None
         desk.margins.keep(worker.objective)
         desk.slots.keep(worker, task)
         if chosen and isinstance(reply, GradientReply):

@@ -1,17 +1,17 @@
-"""Shards as files, one a site: for federations on this machine, real or played.
+"""Files of sites, for federations on this machine, real or played: shards that are dealt out, or files as they are.
 
 Floats are written with every digit, so that a site reads the numbers that were dealt to it. Rows of a sparse matrix
 become LIBSVM text; dense rows, and rows with weights, which LIBSVM has no place for, become CSV.
 
 The rows are those of whoever deals them out: a site's ledger begins anew with its file, beside it, and columns in which
-few rows have an entry are used. The other rules are the defaults.
+few rows have an entry are used. The other rules are the defaults, and of files that are there all rules are.
 """
 
 from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,27 @@ def write_sites(shards: Sequence[Shard], folder: Path, *, binary: bool) -> list[
     configs = []
     for number, shard in enumerate(shards):
         name = f"site-{number:0{width}d}"
-        ledger = (folder / name).with_suffix(".ledger")
-        shutil.rmtree(ledger, ignore_errors=True)
         own = {"name": name, "target": "binary" if binary else "real"} | _write(shard, folder / name)
-        configs.append(own | {"sparse-columns": True, "ledger": str(ledger.resolve())})
+        configs.append(own | {"sparse-columns": True, "ledger": _new_ledger(folder, name)})
     return configs
+
+
+def sites_of_files(paths: Mapping[str, Path], folder: Path, *, binary: bool) -> list[dict[str, Any]]:
+    """The node configuration of each site whose file is there, by its name."""
+    for path in paths.values():
+        if not path.is_file():
+            raise InputError(f"DATA={str(path)!r}: is no file; several are the files of the sites, one is dealt out")
+    target = "binary" if binary else "real"
+    return [
+        {"name": name, "data": str(path.resolve()), "target": target, "ledger": _new_ledger(folder, name)}
+        for name, path in paths.items()
+    ]
+
+
+def _new_ledger(folder: Path, name: str) -> str:
+    ledger = folder / f"{name}.ledger"
+    shutil.rmtree(ledger, ignore_errors=True)
+    return str(ledger.resolve())
 
 
 def _write(shard: Shard, stem: Path) -> dict[str, Any]:
