@@ -91,7 +91,7 @@ def test_who_is_not_in_the_table_is_named(configs, tmp_path):
     assert own.mean == pytest.approx(frames()["south"].dropna(subset=["age", "smoking"]).age.mean())
     text = (tmp_path / "cohort.txt").read_text()
     assert "a node is left out: site north: columns: age, smoking are not allowed" in text
-    assert "not in it: west: site west: max-exchanges-a-day: " in text
+    assert "not in it: west: max-exchanges-a-day: " in text
 
 
 def test_a_table_that_cannot_be_made_is_said_where_it_would_be(configs, tmp_path):

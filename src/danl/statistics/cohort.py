@@ -36,7 +36,7 @@ from danl.protocol.messages import Array
 from danl.protocol.own_tasks import HIDDEN
 from danl.run.prepared import connected
 from danl.statistics.diagnostics import filled
-from danl.statistics.fit_answers import Asked, ask
+from danl.statistics.fit_answers import Asked, ask, why_silent
 from danl.statistics.glm import references_of
 from danl.statistics.held_engine import HeldEngine
 from danl.statistics.standardised import pooled_moments
@@ -267,7 +267,7 @@ def cohort_of(problem: RemoteProblem, engine: HeldEngine) -> Cohort:
         lines.sort(key=lambda line: named.index(line.column))
     records[ALL], left_out[ALL] = sum(records.values()), sum(left_out.values())
     unasked = engine.surveyed.left_out if engine.surveyed is not None else ()
-    silent = [f"not in it: {problem.shard_info[each.worker].site}: {each.detail}" for each in second.failures]
+    silent = [f"not in it: {why_silent(problem.shard_info[each.worker].site, each)}" for each in second.failures]
     return Cohort(tuple(lines), (*names, ALL), records, left_out, (*unasked, *silent))
 
 

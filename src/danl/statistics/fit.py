@@ -28,7 +28,7 @@ from danl.run.separation import endless
 from danl.run.solver import solve
 from danl.statistics.diagnostics import Diagnostics, diagnostics_of
 from danl.statistics.families import FitNumbers, fit_numbers
-from danl.statistics.fit_answers import FitAnswers, ask_about_fit
+from danl.statistics.fit_answers import FitAnswers, ask_about_fit, why_silent
 from danl.statistics.held_engine import HeldEngine
 from danl.statistics.meta import MetaAnalysis, meta_analysis
 from danl.statistics.standardised import question, scales_of
@@ -245,7 +245,7 @@ def fit_of(
         covariance_kind=kind,
         numbers=numbers,
         sites=tuple(_sites(problem, answers, labels)),
-        absent=tuple(f"{labels[failure.worker]}: {failure.detail}" for failure in answers.asked.failures),
+        absent=tuple(why_silent(labels[failure.worker], failure) for failure in answers.asked.failures),
         result=result,
         exchanges=len(result.history) + len(answers.rows) + (diagnostics is not None),
         design=design,

@@ -71,6 +71,11 @@ class Asked:
         return self
 
 
+def why_silent(name: str, failure: Failure) -> str:
+    """A site, and why it did not answer; a site of Flower's says its name itself."""
+    return f"{name}: {failure.detail.removeprefix(f'site {name}: ')}"
+
+
 def ask(problem: Problem | RemoteProblem, task: str, w: Array, engine: HeldEngine, **options: Any) -> Asked:
     """Ask every worker one question about w; an error where nobody answers."""
     return ask_together(problem, {task: options}, w, engine)[task].by_somebody(task)

@@ -24,7 +24,7 @@ from scipy.special import chdtrc, ndtri
 from danl.errors import InputError
 from danl.objective.centring import covariance_from_centred, from_centred
 from danl.protocol.messages import Array, Mask, unpack
-from danl.statistics.fit_answers import FitAnswers
+from danl.statistics.fit_answers import FitAnswers, why_silent
 from danl.statistics.summary import lines_of
 from danl.tasks.local_fit import ALIASED, EXACT, FACTS, FITTED, NO_OPTIMUM, TOO_FEW
 from danl.wording import coefficient
@@ -144,7 +144,7 @@ def meta_analysis(answers: FitAnswers, names: Sequence[str], sites: Sequence[str
         b[:, column] = np.where(told, model, np.nan)[order]
         variances[:, column] = np.where(told, covariance.diagonal(), np.nan)[order]
         shown.append(column)
-    left_out += [f"{sites[failure.worker]}: {failure.detail}" for failure in asked.failures]
+    left_out += [why_silent(sites[failure.worker], failure) for failure in asked.failures]
     if not shown:
         raise InputError(f"meta: no site has a fit of its own: {'; '.join(left_out)}")
     in_order = lines_of(layout)
