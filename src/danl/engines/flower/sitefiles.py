@@ -44,7 +44,9 @@ def sites_of_files(paths: Mapping[str, Path], folder: Path, *, binary: bool) -> 
     """The node configuration of each site whose file is there, by its name."""
     for path in paths.values():
         if not path.is_file():
-            raise InputError(f"DATA={str(path)!r}: is no file; several are the files of the sites, one is dealt out")
+            raise InputError(
+                f"DATA={str(path)!r}: must be a file that is there: each of several is a site, one alone is dealt out"
+            )
     target = "binary" if binary else "real"
     return [
         {"name": name, "data": str(path.resolve()), "target": target, "ledger": _new_ledger(folder, name)}
