@@ -1,5 +1,7 @@
 """Sites on Ray: columns by name, and errors that tell no value. `test_ray_sites.py` runs this inside loopback."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from tests.design.cohorts import FORMULA, cohort, fitted, written
 from tests.engines.ray_tools import MARKS
 from tests.sites import MALFORMED, NAMES, TOKEN, chain, leaks, permuted_files, pooled, rows, write
 
+HOSPITALS = Path(__file__).resolve().parents[2] / "examples" / "hospitals"
 pytestmark = [*MARKS, pytest.mark.usefixtures("cluster")]
 
 
@@ -96,3 +99,38 @@ def test_all_files_that_a_formula_cannot_use_are_named(tmp_path):
     assert "site site-0: site-0.csv, line 3, column 'age' (1)" in said
     assert "site site-2: site-2.csv, line 3" in said
     assert leaks(chain(raised.value)) == []
+
+
+EXPLAINED = "age + sex + C(smoking, reference='never') + log(bmi)"
+FAMILIES = {
+    "gaussian": ("pressure", {}),
+    "binomial": ("readmitted", {}),
+    "binomial of trials": ("infections", {"trials": "procedures"}),
+    "poisson": ("visits", {"offset": "log(months)"}),
+    "negative-binomial:alpha=0.5": ("visits", {"offset": "log(months)"}),
+    "gamma": ("stay", {}),
+}
+
+
+@pytest.mark.parametrize("site_effects", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_hospitals_have_the_numbers_of_one_process(family, site_effects):
+    outcome, more = FAMILIES[family]
+    sites = {name: HOSPITALS / f"{name}.csv" for name in ("north", "south", "island")}
+    asked = {
+        "family": family.partition(" ")[0],
+        "site_effects": site_effects,
+        "meta": True,
+        "standardise": True,
+        **more,
+    }
+    there, here = (
+        danl.glm(f"{outcome} ~ {EXPLAINED}", sites=sites, engine=engine, **asked) for engine in ("ray", "local")
+    )
+    assert there.converged
+    assert there.names == here.names
+    assert there.exchanges == here.exchanges
+    np.testing.assert_allclose(there.coef, here.coef, rtol=1e-9)
+    np.testing.assert_allclose(there.std_err, here.std_err, rtol=1e-9)
+    np.testing.assert_allclose(there.scales, here.scales, rtol=1e-12)
+    np.testing.assert_allclose(there.meta.random, here.meta.random, rtol=1e-9)
