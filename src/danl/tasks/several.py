@@ -6,13 +6,11 @@ Each part is answered as it would be alone, under the rules it would have alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from danl.errors import InputError
-from danl.objective.local_objective import LocalObjective
-from danl.protocol.messages import Array, Failure, Reply
+from danl.protocol.messages import Failure, Reply
 from danl.protocol.own_tasks import OwnTask, StatefulTask, Workplace
 
 OF_A_PART = ("refused", "error")
@@ -44,9 +42,6 @@ class SeveralTask(OwnTask):
 
     def work(self, place: Workplace) -> SeveralReply:
         return SeveralReply(place.worker, self.exchange, tuple(part.work(place) for part in self.parts))
-
-    def margins_besides(self, objective: LocalObjective) -> Sequence[Array]:
-        return [margins for part in self.parts for margins in part.margins_besides(objective)]
 
     def fault(self, reply: Any, d: int) -> str | None:
         if len(reply.parts) != len(self.parts):
