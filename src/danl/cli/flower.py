@@ -81,7 +81,7 @@ def up(
         for name, given in (("--sites", sites), ("--n-features", n_features)):
             if given is not None:
                 raise bad_argument(name, given, "left out where every file is a site")
-        named = {each.called(0): Path(path) for each, path in zip(sites_of(data[0], data[1:]), data, strict=True)}
+        named = {each.called(0): Path(str(each.path)) for each in sites_of(data[0], data[1:])}
         configs = sites_of_files(named, folder / "sites", binary=binary)
         configs = [config | ({} if target is None else {"target-column": target}) for config in configs]
         run = 'danl fit --engine flower --formula "outcome ~ age" --summary'

@@ -117,10 +117,7 @@ class DANLModel(FittedAttributes):
         before = dict(self.__dict__)
         try:
             self._check_parameters()
-            self._design = None
-            if self.formula is not None:
-                X, y, groups, sample_weight = rows_to_fit(self, X, y, groups, sample_weight)
-            X, y, groups, weights = self._checked_rows(X, y, groups, sample_weight)
+            X, y, groups, weights = self._checked_rows(*rows_to_fit(self, X, y, groups, sample_weight))
             targets, loss, weights = self._targets(y, weights)
             self._set_coefficients(self._solve(X, targets, loss, groups, weights))
         except BaseException:  # a fit that fails leaves the estimator as it was before
@@ -130,10 +127,12 @@ class DANLModel(FittedAttributes):
         return self
 
     def _targets(self, y: Any, weights: Array | None) -> tuple[Array, str, Array | None]:
-        raise NotImplementedError  # the targets as the loss takes them, the loss, and the weights of the rows
+        """The targets as the loss takes them, the loss, and the weights of the rows."""
+        raise NotImplementedError
 
     def _set_coefficients(self, result: Result) -> None:
-        raise NotImplementedError  # make coef_ and intercept_ of the fitted w
+        """Make coef_ and intercept_ of the fitted w."""
+        raise NotImplementedError
 
     def _solve(self, X: Any, y: Array, loss: str, groups: Any, weights: Array | None) -> Result:
         """Fit w to checked rows."""

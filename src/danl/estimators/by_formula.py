@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from danl.data.records import records_of_frame
+from danl.data.records import Records, records_of_frame
 from danl.design.agreement import agree
 from danl.design.analysis import LOSSES, Analysis
 from danl.design.design import Design
@@ -24,20 +24,26 @@ FAMILIES = {loss: family for family, loss in LOSSES.items()}
 
 
 def rows_to_fit(estimator: Any, X: Any, y: object, groups: Any, sample_weight: Any) -> tuple[Any, Any, Any, Any]:
-    """Features and targets of the complete records, and what is given for these; the estimator has the design."""
-    design = _design_of(estimator.formula, getattr(estimator, "loss", "logistic"), X)
+    """Features and targets of the complete records, and what is given for these; without a formula what is given.
+
+    The estimator has the design.
+    """
+    estimator._design = None
+    if estimator.formula is None:
+        return X, y, groups, sample_weight
+    design, records = _agreed(estimator.formula, getattr(estimator, "loss", "logistic"), X)
     if not estimator.fit_intercept and design.intercept:
         raise bad_argument("fit_intercept", False, "True with a formula", "write 0 + in it for no intercept")
-    features, targets, rows, estimator.left_out_ = _complete(design, X, y)
+    features, targets, rows, estimator.left_out_ = _complete(design, records, y)
     estimator._design = design
-    return features, targets, *(_chosen(X, rows, groups=groups, sample_weight=sample_weight))
+    return features, targets, *_chosen(X, rows, groups=groups, sample_weight=sample_weight)
 
 
 def rows_to_score(design: Design | None, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     """The complete records of a frame, their outcome and weights; without a design what is given."""
     if design is None:
         return X, y, sample_weight
-    _, targets, rows, _ = _complete(design, X, y)
+    _, targets, rows, _ = _complete(design, records_of_frame(X, design.needed, "X"), y)
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows], targets, *_chosen(X, rows, sample_weight=sample_weight)
 
 
@@ -59,22 +65,22 @@ def left_out(estimator: Any) -> tuple[str, ...]:
     return (f"{count} record{'s' * (count > 1)} left out: a value is missing",) if count else ()
 
 
-def _design_of(formula: object, loss: str, frame: Any) -> Design:
-    """The design that a formula and the levels of a frame make; `loss` is that of the estimator."""
+def _agreed(formula: object, loss: str, frame: Any) -> tuple[Design, Records]:
+    """The design that a formula and the levels of a frame make, and its records; `loss` is that of the estimator."""
     if not isinstance(formula, str):
         raise bad_argument("formula", formula, "text, such as 'ill ~ age + C(smoking)'", "danl.glm takes an Analysis")
     name, colon, options = loss.partition(":")
     analysis = Analysis(formula=formula, family=FAMILIES[name] + colon + options)
     model = read_model(analysis)
-    told = survey(records_of_frame(frame, model.names, "X"), analysis, model, site="X")
-    return agree(analysis, [told]).design
+    records = records_of_frame(frame, model.names, "X")
+    return agree(analysis, [survey(records, analysis, model, site="X")]).design, records
 
 
-def _complete(design: Design, frame: Any, y: object) -> tuple[Array, Any, Any, int]:
+def _complete(design: Design, records: Records, y: object) -> tuple[Array, Any, Any, int]:
     """Features and targets of the complete records, in words where the outcome has words; which, and how many not."""
     if y is not None:
         raise bad_argument("y", type(y).__name__, "None", f"the formula takes {design.outcome} from X")
-    shard = design.shard(records_of_frame(frame, design.needed, "X"))
+    shard = design.shard(records)
     levels = design.outcome_levels
     targets = shard.y if levels is None else np.array(levels)[shard.y.astype(np.intp)]
     return np.asarray(shard.X), targets, shard.rows, shard.left_out

@@ -2,8 +2,8 @@
 
 Not a way to a model but a look at one: w stays where it is. Several questions go out in one exchange. Those missing are
 asked again; who refuses, or is still missing after that, is left out. The products are the arrays of the replies, a row
-a worker, by question and field: "null-model.sums"; "null-model.workers" says whose they are, and "null-model.silent",
-with "null-model.why", who answered others and not this one.
+a worker, by question and field: "null-model.sums"; "null-model.workers" says whose they are, and "null-model.silent"
+has the failures of those that answered others and not this one.
 """
 
 from __future__ import annotations
@@ -86,10 +86,9 @@ class FollowUp:
 
 def _by_field(answers: Mapping[int, Any]) -> dict[str, Any]:
     """The arrays of the answers to one question, a row a worker; and who did not answer it."""
+    silent = [answer for answer in answers.values() if isinstance(answer, Failure)]
     told = [who for who, answer in answers.items() if not isinstance(answer, Failure)]
-    silent = [who for who in answers if who not in told]
-    made: dict[str, Any] = {"workers": np.array(told, dtype=np.int64), "silent": np.array(silent, dtype=np.int64)}
-    made["why"] = np.array([answers[who].detail for who in silent], dtype=str)
+    made: dict[str, Any] = {"workers": np.array(told, dtype=np.int64), "silent": np.array(silent, dtype=object)}
     for name in array_fields(answers[told[0]]) if told else ():
         made[name] = np.array([getattr(answers[who], name) for who in told])
     return made

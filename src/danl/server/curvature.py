@@ -9,8 +9,8 @@ import numpy as np
 
 from danl._scipy import dpotrf, dpotrs
 from danl.frozen import at_once
-from danl.objective.regions import Regions
-from danl.protocol.messages import Array, Mask
+from danl.objective.regions import IntArray, Regions
+from danl.protocol.messages import Array
 from danl.storage.serialize import storable
 
 RELATIVE_FLOOR = 1e-12
@@ -89,34 +89,37 @@ class ProjectedHessian(Curvature):
         """
         if self.found is None or self.vectors is None or self.eigenvalues is None:
             return 0.0
-        slopes, there = self._slopes(gradient, objective)
-        if (there & (self.found <= 0)).any():
+        raised, slopes = self._raised(gradient, objective)
+        found = self.found[raised]
+        if (found <= 0).any():
             return np.inf
-        return float(np.square(slopes[there]) @ (1.0 / self.found[there] - 1.0 / self.eigenvalues[there]))
+        return float(np.square(slopes) @ (1.0 / found - 1.0 / self.eigenvalues[raised]))
 
     def lost(self, gradient: Array, objective: float) -> Array | None:
         if self.found is None or self.vectors is None:
             return None
-        slopes, there = self._slopes(gradient, objective)
-        flat = there & (self.found <= 0)
+        raised, slopes = self._raised(gradient, objective)
+        flat = self.found[raised] <= 0
         if not flat.any():
             return None
-        direction = -self.vectors[:, flat] @ slopes[flat]
+        direction = -self.vectors[:, raised[flat]] @ slopes[flat]
         if self.scale is not None:
             direction = self.scale * direction
         return np.asarray(direction / np.sqrt(np.abs(self.hessian.diagonal()) @ np.square(direction)))
 
-    def _slopes(self, gradient: Array, objective: float) -> tuple[Array, Mask]:
-        """The gradient along each vector, and where the projection hides some of it that is no rounding."""
+    def _raised(self, gradient: Array, objective: float) -> tuple[IntArray, Array]:
+        """Vectors whose eigenvalue was raised and that the gradient has more than rounding along, and how much."""
         assert self.found is not None
         assert self.vectors is not None
         assert self.eigenvalues is not None
         diagonal = np.abs(self.hessian.diagonal())
         if self.scale is not None:
             gradient, diagonal = self.scale * gradient, np.square(self.scale) * diagonal
-        slopes = gradient @ self.vectors
-        rounding = GRADIENT_ROUNDING**2 * len(gradient) * objective * (diagonal @ np.square(self.vectors))
-        return slopes, (self.found < self.eigenvalues) & (np.square(slopes) > rounding)
+        raised = np.flatnonzero(self.found < self.eigenvalues)
+        vectors = self.vectors[:, raised]
+        slopes = gradient @ vectors
+        there = np.square(slopes) > GRADIENT_ROUNDING**2 * len(gradient) * objective * (diagonal @ np.square(vectors))
+        return raised[there], slopes[there]
 
     def times(self, vectors: Array) -> Array:
         return np.asarray(self.hessian @ vectors)

@@ -181,8 +181,6 @@ def fit_problem(
     with HeldEngine(engine) as held:
         if isinstance(problem, RemoteProblem):
             problem = connected(problem, held)
-            if tables is not None and problem.design is not None:
-                tables.check(problem.design.analysis)
         result = solve(problem, method=method, engine=held, tol=tol, max_rounds=max_rounds, **options)
         return fit_of(problem, result, held, tables)
 

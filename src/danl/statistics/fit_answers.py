@@ -93,8 +93,8 @@ def ask_together(
     for name in questions:
         fields = [key for key in result.products if key.startswith(f"{name}.")]
         own: dict[str, Any] = {key.removeprefix(f"{name}."): result.products[key] for key in fields}
-        workers, silent, whys = (own.pop(key, ()) for key in ("workers", "silent", "why"))
-        failures = {int(who): Failure(int(who), "refused", str(why)) for who, why in zip(silent, whys, strict=True)}
+        workers, silent = (own.pop(key, ()) for key in ("workers", "silent"))
+        failures = {failure.worker: failure for failure in silent}
         failures |= {failure.worker: failure for failure in result.failures if failure.worker not in workers}
         answers[name] = Asked(np.asarray(workers), own, tuple(failures.values()), tuple(result.history))
     return answers

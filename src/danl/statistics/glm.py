@@ -110,7 +110,7 @@ def glm(
     return fit_problem(
         RemoteProblem(references_of(data, sites, site), analysis=analysis, alpha=penalty),
         engine=engine,
-        tables=Tables(covariance, small_sample, meta, diagnostics, standardise),
+        tables=Tables(covariance, small_sample, meta, diagnostics, standardise).check(analysis),
         method=method,
         tol=tol,
         max_rounds=max_rounds,
